@@ -104,9 +104,9 @@ class OptimConstructor:
 
     def _check_values(self) -> None:
         if self.decay_rule not in DECAY_RULES:
-            hint = did_you_mean(self.decay_rule, DECAY_RULES)
+            hint = f"{did_you_mean(self.decay_rule, DECAY_RULES)} ".lstrip()
             raise UserError(
-                f"optim_wrapper.paramwise_cfg.decay_rule is '{self.decay_rule}'; {hint} "
+                f"optim_wrapper.paramwise_cfg.decay_rule is '{self.decay_rule}'; {hint}"
                 f"allowed: {', '.join(DECAY_RULES)}"
             )
         rate = self.layer_decay_rate
@@ -123,10 +123,11 @@ class OptimConstructor:
         parts = sorted({part for name in names for part in name.split(".")})
         for pattern in self.custom_keys:
             if not any(_matches(pattern, name) for name in names):
-                hint = did_you_mean(pattern, names) or did_you_mean(pattern.strip("*."), parts)
+                near = did_you_mean(pattern, names) or did_you_mean(pattern.strip("*."), parts)
+                hint = f"{near} ".lstrip()
                 raise UserError(
                     f"optim_wrapper.paramwise_cfg.custom_keys: '{pattern}' matches none of the "
-                    f"{len(names)} parameters; {hint} They are named like '{names[0]}'"
+                    f"{len(names)} parameters; {hint}They are named like '{names[0]}'"
                 )
 
 
@@ -180,8 +181,8 @@ def _matches(pattern: str, name: str) -> bool:
 def _check_keys(options: dict, allowed: tuple[str, ...], where: str) -> None:
     for key in options:
         if key not in allowed:
-            hint = did_you_mean(key, allowed)
-            raise UserError(f"{where}: '{key}' is unknown; {hint} allowed: {', '.join(allowed)}")
+            hint = f"{did_you_mean(key, allowed)} ".lstrip()
+            raise UserError(f"{where}: '{key}' is unknown; {hint}allowed: {', '.join(allowed)}")
 
 
 def _table(groups: list[Group], decay_rule: str) -> str:

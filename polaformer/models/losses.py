@@ -25,8 +25,8 @@ class ClassificationLoss(nn.Module):
     def __init__(self, label_smoothing: float = 0.1, kind: str = "ce") -> None:
         super().__init__()
         if kind not in KINDS:
-            hint = did_you_mean(kind, KINDS)
-            raise UserError(f"ClassificationLoss.kind is '{kind}'; {hint} allowed: ce, bce")
+            hint = f"{did_you_mean(kind, KINDS)} ".lstrip()
+            raise UserError(f"ClassificationLoss.kind is '{kind}'; {hint}allowed: ce, bce")
         if not 0.0 <= label_smoothing < 1.0:
             raise UserError(
                 f"ClassificationLoss.label_smoothing is {label_smoothing}; allowed: 0 <= value < 1"

@@ -136,8 +136,8 @@ def _build_erasing(cfg: dict | None) -> RandomErasing | None:
 def _check_keys(cfg: dict, allowed: Sequence[str], where: str) -> None:
     for key in cfg:
         if key not in allowed:
-            hint = did_you_mean(key, allowed)
-            raise UserError(f"{where}.{key} is unknown; {hint} allowed: {', '.join(allowed)}")
+            hint = f"{did_you_mean(key, allowed)} ".lstrip()
+            raise UserError(f"{where}.{key} is unknown; {hint}allowed: {', '.join(allowed)}")
 
 
 def _stacked(inputs: Tensor | Sequence[Tensor]) -> Tensor:
