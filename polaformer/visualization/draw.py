@@ -1,0 +1,239 @@
+"""Pictures of a run as PNG files: predictions with labels, and training curves.
+
+Colours are the blue and vermilion of Okabe and Ito, which colour-blind readers can tell apart; what
+is wrong also carries a sign. Every file is written beside its place and then moved there, so a
+picture is either old or new, never half. matplotlib is imported when the first picture is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from polaformer.errors import UserError
+from polaformer.visualization.figure import (
+    INK,
+    RIGHT,
+    SOFT,
+    WRONG,
+    new_figure,
+    save_figure,
+    set_title,
+    short_name,
+)
+from polaformer.visualization.results import (
+    Series,
+    finite,
+    iterations_per_epoch,
+    series,
+    split_scalars,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One image with what the model said; ``label`` is None where the truth is unknown."""
+
+    image: Image.Image
+    prediction: str
+    label: str | None = None
+    score: float | None = None
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether the prediction is the label; None without a label."""
+        return None if self.label is None else self.prediction == self.label
+
+
+def draw_predictions(
+    items: Sequence[Prediction], out: str | Path, *, title: str = "Predictions", columns: int = 8
+) -> Path:
+    """Write a grid of images, each with its prediction; wrong ones have a thick frame and a cross.
+
+    Raises UserError if ``items`` is empty.
+    """
+    if not items:
+        raise UserError("no predictions to draw: the list is empty")
+    columns = max(1, min(columns, len(items)))
+    rows = math.ceil(len(items) / columns)
+    captions = [_caption(item) for item in items]
+    longest = max(len(line) for text in captions for line in text.split("\n"))
+    width = min(2.4, max(1.25, 0.085 * longest))
+    height = width * _usual_aspect([item.image for item in items])
+    caption = 0.2 + 0.16 * max(text.count("\n") + 1 for text in captions)
+    top = 0.62
+    figure = new_figure((width + 0.12) * columns + 0.2, (height + caption) * rows + top + 0.1)
+    set_title(figure, title)
+    figure.text(
+        0.15 / figure.get_figwidth(), 1 - 0.42 / figure.get_figheight(), _legend_line(items),
+        fontsize=8.5, color=SOFT, va="top",
+    )  # fmt: skip
+    for place, item in enumerate(items):
+        row, column = divmod(place, columns)
+        left = 0.15 + column * (width + 0.12)
+        lower = 0.1 + (rows - 1 - row) * (height + caption)
+        axes = figure.add_axes(
+            (
+                left / figure.get_figwidth(),
+                lower / figure.get_figheight(),
+                width / figure.get_figwidth(),
+                height / figure.get_figheight(),
+            )
+        )
+        _draw_cell(axes, item)
+    return save_figure(figure, out)
+
+
+def draw_curves(
+    records: Sequence[Mapping[str, Any]], out: str | Path, *, title: str = "Training"
+) -> Path:
+    """Write loss, top-1 accuracy and learning rate over epochs from the lines of a scalars file.
+
+    A curve that was not logged is left out; steps whose loss was not finite are marked. Raises
+    UserError if there is nothing to draw.
+    """
+    train, val = split_scalars(records)
+    per_epoch = iterations_per_epoch(train)
+    train_loss = series(train, "loss", per_epoch)
+    val_loss = series(val, "loss")
+    top1 = series(val, "top1")
+    rate = series(train, "base_lr", per_epoch) or series(train, "lr", per_epoch)
+    if not any((train_loss, val_loss, top1, rate)):
+        raise UserError("no curves to draw: the scalars hold no loss, lr or top1")
+    figure = new_figure(10.8, 3.5)
+    set_title(figure, title)
+    loss_axes, top1_axes, rate_axes = figure.subplots(1, 3)
+    figure.subplots_adjust(left=0.062, right=0.985, top=0.79, bottom=0.155, wspace=0.28)
+    _draw_losses(loss_axes, train_loss, val_loss)
+    _draw_top1(top1_axes, top1)
+    _draw_rate(rate_axes, rate)
+    last = max(curve.x[-1] for curve in (train_loss, val_loss, top1, rate) if curve is not None)
+    for axes in (loss_axes, top1_axes, rate_axes):
+        axes.set_xlim(0, max(last, 1e-9))
+        axes.set_xlabel("epoch" if per_epoch != 1 or val else "step")
+    return save_figure(figure, out)
+
+
+def _draw_cell(axes: Axes, item: Prediction) -> None:
+    axes.imshow(
+        np.asarray(item.image.convert("RGB")),
+        interpolation="nearest" if max(item.image.size) <= 64 else "antialiased",
+    )
+    axes.set_xticks([])
+    axes.set_yticks([])
+    colour = {True: RIGHT, False: WRONG, None: INK}[item.correct]
+    for spine in axes.spines.values():
+        spine.set_edgecolor(colour)
+        spine.set_linewidth(4.0 if item.correct is False else 1.4)
+    weight = "bold" if item.correct is False else "normal"
+    axes.set_title(_caption(item), fontsize=9, color=colour, pad=5, weight=weight)
+
+
+def _caption(item: Prediction) -> str:
+    score = "" if finite(item.score) is None else f" ({100 * float(item.score or 0):.0f} %)"
+    said = short_name(item.prediction)
+    if item.correct is False:
+        return f"✗ said {said}{score}\ntrue {short_name(str(item.label))}"
+    return f"{'✓ ' if item.correct else ''}{said}{score}"
+
+
+def _legend_line(items: Sequence[Prediction]) -> str:
+    signs = []
+    if any(item.correct for item in items):
+        signs.append("✓ right")
+    if any(item.correct is False for item in items):
+        signs.append("✗ wrong, with a thick frame")
+    if any(finite(item.score) is not None for item in items):
+        signs.append("in brackets: the model's confidence")
+    return "    ".join(signs)
+
+
+def _usual_aspect(images: Sequence[Image.Image]) -> float:
+    ratios = sorted(image.height / image.width for image in images)
+    return min(1.5, max(0.5, ratios[len(ratios) // 2]))
+
+
+def _draw_losses(axes: Axes, train: Series | None, val: Series | None) -> None:
+    axes.set_title("Loss", loc="left", fontsize=10)
+    axes.set_ylabel("loss")
+    if train is not None:
+        axes.plot(
+            train.x, train.y, color=RIGHT, linewidth=1.5, label="training", marker=_dot(train)
+        )
+    if val is not None:
+        axes.plot(
+            val.x, val.y, color=WRONG, linewidth=1.5, linestyle="--", marker="o", markersize=3,
+            label="validation",
+        )  # fmt: skip
+    if train is not None:
+        _mark_non_finite(axes, train)
+    values = [y for curve in (train, val) if curve for y in curve.y if y > 0]
+    if values and max(values) > 200 * min(values):
+        axes.set_yscale("log")
+    if train is None and val is None:
+        _say_nothing_logged(axes)
+    else:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def _mark_non_finite(axes: Axes, curve: Series) -> None:
+    bad = [x for x, y in zip(curve.x, curve.y, strict=True) if math.isnan(y)]
+    if bad:
+        axes.plot(
+            bad, [0.03] * len(bad), "x", color=WRONG, transform=axes.get_xaxis_transform(),
+            label=f"not finite ({len(bad)})",
+        )  # fmt: skip
+
+
+def _draw_top1(axes: Axes, top1: Series | None) -> None:
+    axes.set_title("Top-1 accuracy (validation)", loc="left", fontsize=10)
+    axes.set_ylabel("top-1 (%)")
+    if top1 is None:
+        _say_nothing_logged(axes)
+        return
+    axes.plot(top1.x, top1.y, color=RIGHT, linewidth=1.5, marker="o", markersize=3)
+    points = [(y, x) for x, y in zip(top1.x, top1.y, strict=True) if not math.isnan(y)]
+    if not points:
+        return
+    best = max(points)
+    low = min(points)[0]
+    margin = max(0.8, 0.06 * (best[0] - low))
+    axes.set_ylim(max(0.0, low - margin), best[0] + 2.2 * margin)
+    axes.plot(
+        [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
+        label=f"best {best[0]:.2f} %, epoch {best[1]:g}", clip_on=False,
+    )  # fmt: skip
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+
+
+def _draw_rate(axes: Axes, rate: Series | None) -> None:
+    axes.set_title("Learning rate", loc="left", fontsize=10)
+    if rate is None:
+        _say_nothing_logged(axes)
+        return
+    top = max((y for y in rate.y if y > 0), default=1.0)
+    power = math.floor(math.log10(top))
+    axes.plot(
+        rate.x, [y / 10.0**power for y in rate.y], color=RIGHT, linewidth=1.5, marker=_dot(rate)
+    )
+    axes.set_ylabel(f"learning rate ($10^{{{power}}}$)")
+    axes.set_ylim(bottom=0)
+
+
+def _dot(curve: Series) -> str | None:
+    return "o" if len(curve.x) == 1 else None
+
+
+def _say_nothing_logged(axes: Axes) -> None:
+    axes.text(
+        0.5, 0.5, "not logged", ha="center", va="center", color=SOFT, transform=axes.transAxes
+    )

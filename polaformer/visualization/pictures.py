@@ -1,0 +1,167 @@
+"""All pictures of one run: drawn from what is there, with a sentence for each that cannot be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from polaformer.errors import UserError
+from polaformer.visualization.confusion import draw_confusion
+from polaformer.visualization.draw import Prediction, draw_curves, draw_predictions
+from polaformer.visualization.figure import save_image
+from polaformer.visualization.results import RunResults, finite
+
+GRID_IMAGES = 32
+OVERVIEW_WIDTH = 1300
+
+
+def draw_pictures(results: RunResults) -> tuple[dict[str, Path], list[str]]:
+    """Write predictions.png, curves.png, confusion.png and overview.png into the work directory.
+
+    Returns the paths by name, and one sentence for each picture that could not be drawn. A picture
+    left from an earlier call that cannot be drawn any more is removed, so none is out of date.
+    """
+    drawn: dict[str, Path] = {}
+    problems: list[str] = []
+    for name, draw in (
+        ("predictions", _predictions),
+        ("curves", _curves),
+        ("confusion", _confusion),
+    ):
+        out = results.work_dir / f"{name}.png"
+        try:
+            drawn[name] = draw(results, out)
+        except UserError as error:
+            out.unlink(missing_ok=True)
+            problems.append(f"no picture '{name}': {error}")
+    if len(drawn) > 1:
+        drawn["overview"] = _overview(drawn, results.work_dir / "overview.png")
+    return drawn, problems
+
+
+def choose_predictions(
+    rows: Sequence[Mapping[str, Any]], limit: int = GRID_IMAGES
+) -> list[Mapping[str, Any]]:
+    """At most ``limit`` predictions: wrong ones first, the most confident of them leading.
+
+    Wrong ones fill at most half of the places if there are enough right ones. The right ones are
+    spread evenly over the classes and over the data set. Deterministic.
+    """
+    wrong = [row for row in rows if row.get("label") not in (None, row.get("prediction"))]
+    right = [row for row in rows if row.get("label") in (None, row.get("prediction"))]
+    wrong.sort(key=lambda row: -(finite(row.get("score")) or 0.0))
+    room = max(limit // 2, limit - len(right))
+    chosen = wrong[:room]
+    return chosen + _spread(right, limit - len(chosen))
+
+
+def _spread(rows: Sequence[Mapping[str, Any]], limit: int) -> list[Mapping[str, Any]]:
+    by_class: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_class.setdefault(str(row.get("prediction")), []).append(row)
+    each = max(1, math.ceil(limit / max(1, len(by_class))))
+    columns = []
+    for key in sorted(by_class, key=_natural):
+        group = by_class[key]
+        step = max(1, len(group) // each)
+        columns.append(group[::step])
+    turns = (row for turn in zip_longest(*columns) for row in turn if row is not None)
+    return [row for row, _ in zip(turns, range(limit), strict=False)]
+
+
+def _natural(key: str) -> tuple[int, str]:
+    return (int(key), "") if key.isdecimal() else (1 << 30, key)
+
+
+def _predictions(results: RunResults, out: Path) -> Path:
+    rows = results.predictions
+    if not rows:
+        raise UserError("single predictions (predictions.json) are missing")
+    items = list(_open_images(choose_predictions(rows), results))
+    if not items:
+        raise UserError("none of the predicted images can be opened; were the data moved?")
+    labelled = [row for row in rows if row.get("label") is not None]
+    wrong = sum(row.get("label") != row.get("prediction") for row in labelled)
+    shown = sum(item.correct is False for item in items)
+    title = f"{len(items)} of {len(rows)} test images"
+    if labelled:
+        some = "all " if shown == wrong else f"{shown} of "
+        title += f", {some}{wrong} wrong ones first" if wrong else ", none of all was wrong"
+    return draw_predictions(items, out, title=title)
+
+
+def _open_images(rows: Sequence[Mapping[str, Any]], results: RunResults) -> Iterator[Prediction]:
+    for row in rows:
+        image = _open_image(str(row.get("path", "")), results.work_dir)
+        if image is None:
+            continue
+        label = row.get("label")
+        yield Prediction(
+            image,
+            _class_name(row.get("prediction"), results.classes),
+            None if label is None else _class_name(label, results.classes),
+            finite(row.get("score")),
+        )
+
+
+def _open_image(path: str, work_dir: Path, longest: int = 256) -> Image.Image | None:
+    for place in (Path(path), work_dir / path):
+        try:
+            with Image.open(place) as image:
+                small = image.convert("RGB")
+        except (OSError, ValueError, SyntaxError):
+            continue
+        small.thumbnail((longest, longest))
+        return small
+    return None
+
+
+def _class_name(value: Any, classes: Sequence[str]) -> str:
+    if isinstance(value, int) and 0 <= value < len(classes):
+        return classes[value]
+    return str(value)
+
+
+def _curves(results: RunResults, out: Path) -> Path:
+    return draw_curves(results.scalars, out, title=f"Training of {results.name}")
+
+
+def _confusion(results: RunResults, out: Path) -> Path:
+    matrix = results.metrics.get("confusion")
+    if not matrix:
+        raise UserError("the confusion matrix (metrics.json) is missing")
+    count = finite(results.metrics.get("n"))
+    title = "Confusion matrix" if count is None else f"Confusion matrix of {count:.0f} test images"
+    return draw_confusion(matrix, results.classes, out, title=title)
+
+
+def _overview(drawn: Mapping[str, Path], out: Path) -> Path:
+    """Predictions and confusion matrix side by side, curves below them, small enough to send."""
+    images = {name: Image.open(path).convert("RGB") for name, path in drawn.items()}
+    top = [images[name] for name in ("predictions", "confusion") if name in images]
+    height = min(image.height for image in top)
+    top = [_scaled(image, height / image.height) for image in top]
+    width = sum(image.width for image in top)
+    rows = [top]
+    if "curves" in images:
+        rows.append([_scaled(images["curves"], width / images["curves"].width)])
+    page = Image.new("RGB", (width, sum(row[0].height for row in rows)), "white")
+    y = 0
+    for row in rows:
+        x = 0
+        for image in row:
+            page.paste(image, (x, y))
+            x += image.width
+        y += row[0].height
+    page = _scaled(page, min(1.0, OVERVIEW_WIDTH / width))
+    return save_image(page.quantize(64, dither=Image.Dither.NONE), out)
+
+
+def _scaled(image: Image.Image, factor: float) -> Image.Image:
+    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
+    return image.resize(size, Image.Resampling.LANCZOS)

@@ -1,0 +1,245 @@
+"""One HTML page about one run: what ran, how well, its pictures and its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from polaformer.visualization.confusion import top_confusions
+from polaformer.visualization.figure import write_whole
+from polaformer.visualization.page import (
+    bullets,
+    folded,
+    number,
+    page,
+    paragraph,
+    picture,
+    section,
+    table,
+)
+from polaformer.visualization.pictures import draw_pictures
+from polaformer.visualization.results import RunResults, finite, load_results, split_scalars
+
+_FOLD_ABOVE = 25
+
+
+def write_report(work_dir: str | Path) -> Path:
+    """Draw the pictures of ``work_dir`` and write ``report.html`` beside them; returns its path.
+
+    The page embeds its pictures and fetches nothing. What a run that goes on or broke has not left
+    is listed on the page. Raises UserError if ``work_dir`` is not a directory.
+    """
+    results = load_results(work_dir)
+    pictures, undrawn = draw_pictures(results)
+    html = page(
+        f"{results.name}: report",
+        [
+            *_head(results),
+            _problems(results, undrawn),
+            _results(results),
+            *_pictures(results, pictures),
+            _training(results),
+            _per_class(results),
+            _mistakes(results),
+            _run_card(results),
+        ],
+    )
+    return write_whole(
+        results.work_dir / "report.html", lambda file: file.write(html.encode("utf-8"))
+    )
+
+
+def _head(results: RunResults) -> Iterator[str]:
+    yield f"<header><h1>{escape(results.name)}</h1>"
+    count = finite(results.metrics.get("n"))
+    if results.top1 is None:
+        yield paragraph("No test result yet", "headline")
+    else:
+        images = "" if count is None else f" on {count:.0f} test images"
+        yield paragraph(f"{results.top1:.2f} % top-1{images}", "headline")
+    yield "</header>"
+
+
+def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
+    steps = non_finite_steps(results.scalars)
+    found = [f"the training loss was not finite at {len(steps)} logged steps: {_first(steps)}"]
+    parts = [
+        *(found if steps else []),
+        *skipped_files(results.card),
+        *results.log_problems,
+        *(f"missing: {text}" for text in results.missing),
+        *undrawn,
+    ]
+    if not parts:
+        return section("Problems", paragraph("None found in run card, scalars and log.", "soft"))
+    listed = bullets(parts)
+    return section(
+        "Problems", listed if len(parts) <= _FOLD_ABOVE else folded(f"{len(parts)} entries", listed)
+    )
+
+
+def non_finite_steps(scalars: Iterable[Mapping[str, Any]]) -> list[int]:
+    """Logged training steps whose loss is there but is not a finite number."""
+    train, _ = split_scalars(scalars)
+    return [
+        int(finite(record.get("step", record.get("iter"))) or 0)
+        for record in train
+        if "loss" in record and finite(record["loss"]) is None
+    ]
+
+
+def skipped_files(card: Mapping[str, Any]) -> list[str]:
+    """One sentence for each list of skipped files anywhere in the run card."""
+    sentences = []
+    for key, value in card.items():
+        if isinstance(value, Mapping):
+            sentences += skipped_files(value)
+        elif "skipped" in str(key) and value:
+            if isinstance(value, (list, tuple)):
+                names = [_skipped_name(entry) for entry in value]
+                sentences.append(f"{len(names)} files skipped: {_first(names)}")
+            else:
+                sentences.append(f"{key}: {value}")
+    return sentences
+
+
+def _skipped_name(entry: Any) -> str:
+    if isinstance(entry, (list, tuple)) and len(entry) == 2:
+        return f"{entry[0]} ({entry[1]})"
+    return str(entry)
+
+
+def _first(values: Sequence[Any], limit: int = 12) -> str:
+    text = ", ".join(str(value) for value in values[:limit])
+    return text if len(values) <= limit else f"{text} and {len(values) - limit} more"
+
+
+def _results(results: RunResults) -> str:
+    metrics = results.metrics.get("metrics")
+    rows = [] if not isinstance(metrics, Mapping) else list(flatten(metrics))
+    named = [(_metric_name(key), _metric_value(value)) for key, value in rows]
+    return section("Test result", table(("measure", "value"), named))
+
+
+def _metric_name(key: str) -> str:
+    if key.startswith("top") and key[3:].isdecimal():
+        return f"top-{key[3:]} accuracy (%)"
+    return key
+
+
+def _metric_value(value: Any) -> str:
+    known = finite(value)
+    return str(value) if known is None or isinstance(value, (str, int)) else f"{known:.4g}"
+
+
+def _pictures(results: RunResults, pictures: Mapping[str, Path]) -> Iterator[str]:
+    top1 = "unknown" if results.top1 is None else f"{results.top1:.2f} %"
+    shown = (
+        ("predictions", "Predictions", "Grid of test images, each with predicted and true class."),
+        ("curves", "Training curves", "Loss, top-1 accuracy and learning rate over epochs."),
+        ("confusion", "Confusion", f"Which class was taken for which; top-1 is {top1}."),
+    )
+    for name, heading, alt in shown:
+        if name in pictures:
+            yield section(heading, picture(pictures[name], alt))
+
+
+def _training(results: RunResults) -> str:
+    train, val = split_scalars(results.scalars)
+    losses = {
+        int(epoch): finite(record.get("loss"))
+        for record in train
+        if (epoch := finite(record.get("epoch"))) is not None
+    }
+    rows = []
+    for record in val:
+        epoch = int(finite(record.get("step", record.get("epoch"))) or 0)
+        rows.append(
+            (
+                epoch,
+                number(losses.get(epoch), 4),
+                number(finite(record.get("loss")), 4),
+                number(finite(record.get("top1"))),
+                number(finite(record.get("top5"))),
+            )
+        )
+    header = ("epoch", "training loss", "validation loss", "top-1 (%)", "top-5 (%)")
+    if not rows:
+        return ""
+    best = max(rows, key=lambda row: finite(row[3]) or -1.0)
+    last = rows[-1]
+    short = table(
+        ("", *header),
+        [("best", *best), ("last", *last)] if best != last else [("last and best", *last)],
+    )
+    return section("Epochs", short, folded(f"all {len(rows)} epochs", table(header, rows)))
+
+
+def _per_class(results: RunResults) -> str:
+    rows = list(per_class_rows(results))
+    if not rows:
+        return ""
+    rows.sort(key=lambda row: (row[1] is None, row[1]))
+    html = table(
+        ("class", "accuracy (%)", "right", "images"),
+        [(name, number(accuracy), right, count) for name, accuracy, right, count in rows],
+    )
+    title = "Accuracy per class, lowest first"
+    if len(rows) <= _FOLD_ABOVE:
+        return section(title, html)
+    return section(title, folded(f"all {len(rows)} classes", html))
+
+
+def per_class_rows(
+    results: RunResults,
+) -> Iterator[tuple[str, float | None, int | None, int | None]]:
+    """(class, accuracy in percent, right, images), from the confusion matrix or the given table."""
+    if results.confusion:
+        for index, (name, row) in enumerate(zip(results.classes, results.confusion, strict=True)):
+            total, right = int(sum(row)), int(row[index])
+            yield name, 100.0 * right / total if total else None, right, total
+        return
+    given = results.metrics.get("per_class")
+    for name, value in (given if isinstance(given, Mapping) else {}).items():
+        if isinstance(value, Mapping):
+            accuracy = value.get("accuracy", value.get("top1"))
+            yield str(name), finite(accuracy), None, None
+        else:
+            yield str(name), finite(value), None, None
+
+
+def _mistakes(results: RunResults) -> str:
+    if not results.confusion:
+        return ""
+    names = results.classes
+    rows = [
+        (names[true], names[said], count, f"{100 * share:.1f}")
+        for true, said, count, share in top_confusions(results.confusion)
+    ]
+    header = ("true class", "taken for", "images", "share of the class (%)")
+    return section("Most frequent mistakes", table(header, rows))
+
+
+def _run_card(results: RunResults) -> str:
+    card = dict(results.card)
+    config = results.work_dir / "config.py"
+    text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
+    return section(
+        "What was run",
+        table(("", ""), flatten(card)),
+        folded("the whole configuration", f"<pre>{escape(text)}</pre>") if text else "",
+    )
+
+
+def flatten(card: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """(dotted key, value as text) for every leaf of nested dictionaries; long lists are cut."""
+    for key, value in card.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}.")
+        elif isinstance(value, (list, tuple)):
+            yield name, _first(value)
+        else:
+            yield name, "" if value is None else str(value)

@@ -1,0 +1,217 @@
+"""What a run left in its work directory.
+
+Missing or broken pieces are named and never fatal: a run may be going on, or have died.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from polaformer.errors import UserError
+
+_LOG_LEVELS = (" - WARNING - ", " - ERROR - ", " - CRITICAL - ")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve: ``x`` in epochs, ``y`` as logged, NaN where the value was not finite."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass
+class RunResults:
+    """What pictures and page are made of; empty containers where a file is missing."""
+
+    work_dir: Path
+    card: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    predictions: list[dict[str, Any]] = field(default_factory=list)
+    scalars: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    log_problems: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The name of the run: the folder's own name."""
+        return self.work_dir.resolve().name
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names as the test wrote them, or an empty list."""
+        return [str(name) for name in _as_list(self.metrics.get("classes"))]
+
+    @property
+    def confusion(self) -> list[list[float]]:
+        """Counts per true and predicted class, empty unless they are square and fit ``classes``."""
+        rows = [_as_list(row) for row in _as_list(self.metrics.get("confusion"))]
+        counts = [[finite(value) for value in row] for row in rows]
+        size = len(self.classes)
+        fits = len(counts) == size and all(len(row) == size for row in counts)
+        if not fits or any(value is None or value < 0 for row in counts for value in row):
+            return []
+        return [[value or 0.0 for value in row] for row in counts]
+
+    @property
+    def top1(self) -> float | None:
+        """Top-1 accuracy in percent, or None if no test has been written."""
+        return finite(_as_dict(self.metrics.get("metrics")).get("top1"))
+
+
+def load_results(work_dir: str | Path) -> RunResults:
+    """Read run card, scalars, metrics, predictions and log of one work directory.
+
+    Raises UserError if ``work_dir`` is not a directory; all else that is missing or unreadable is
+    named in ``missing``.
+    """
+    root = Path(work_dir)
+    if not root.is_dir():
+        raise UserError(
+            f"'{root}' is not a folder: give a work directory, such as work_dirs/<config name>, "
+            "that tools/train.py has written"
+        )
+    results = RunResults(root)
+    results.card = _as_dict(_read_json(root / "run_card.json", "what was run", results.missing))
+    results.metrics = _as_dict(
+        _read_json(root / "metrics.json", "accuracy of a test", results.missing)
+    )
+    rows = _read_json(root / "predictions.json", "single predictions", results.missing)
+    if isinstance(rows, Mapping):
+        rows = rows.get("predictions")
+    results.predictions = [row for row in _as_list(rows) if isinstance(row, dict)]
+    scalars = find_scalars(root)
+    if scalars is None:
+        results.missing.append("scalars.json (training curves): not written yet")
+    else:
+        results.scalars = read_scalars(scalars)
+        if not results.scalars:
+            results.missing.append(f"{scalars.name} (training curves): holds no readable line")
+    results.log_problems = read_log_problems(root)
+    return results
+
+
+def find_scalars(root: Path) -> Path | None:
+    """``scalars.json`` of the work directory, or the newest one below it in mmengine's layout."""
+    direct = root / "scalars.json"
+    if direct.is_file():
+        return direct
+    nested = sorted(root.glob("*/vis_data/scalars.json"))
+    return nested[-1] if nested else None
+
+
+def read_scalars(path: str | Path) -> list[dict[str, Any]]:
+    """One dictionary per readable line; a line cut off by a killed run is left out."""
+    records = []
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+    return records
+
+
+def split_scalars(
+    records: Iterable[Mapping[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(training, validation) records: a training record is one that counts its iteration.
+
+    Prefixes such as ``val/`` are dropped. Of two records for the same step the later one counts:
+    the run was resumed from before it.
+    """
+    train: dict[float, dict[str, Any]] = {}
+    val: dict[float, dict[str, Any]] = {}
+    for raw in records:
+        record = {key.rsplit("/", 1)[-1]: value for key, value in raw.items()}
+        is_train = "iter" in record or "lr" in record
+        step = finite(record.get("step", record.get("iter", record.get("epoch"))))
+        if step is not None:
+            (train if is_train else val)[step] = record
+    return [train[step] for step in sorted(train)], [val[step] for step in sorted(val)]
+
+
+def iterations_per_epoch(train: Sequence[Mapping[str, Any]]) -> float:
+    """Iterations in one epoch, from the last iteration seen in each epoch; 1 if nothing tells."""
+    ratios = [
+        step / epoch
+        for record in train
+        if (step := finite(record.get("step", record.get("iter"))))
+        and (epoch := finite(record.get("epoch")))
+    ]
+    return max(ratios, default=1.0)
+
+
+def series(records: Sequence[Mapping[str, Any]], key: str, per_epoch: float = 1.0) -> Series | None:
+    """The curve of ``key`` over epochs, or None if no record holds it.
+
+    Steps are divided by ``per_epoch``; a value that is not a finite number becomes NaN.
+    """
+    points = [
+        (step / per_epoch, _number(record[key]))
+        for record in records
+        if key in record
+        and (step := finite(record.get("step", record.get("iter", record.get("epoch")))))
+        is not None
+    ]
+    if not points:
+        return None
+    x, y = zip(*points, strict=True)
+    return Series(x, y)
+
+
+def read_log_problems(root: Path, limit: int = 200) -> list[str]:
+    """Warnings and errors of the text logs, oldest first, each once with its count."""
+    counts: dict[str, int] = {}
+    for path in sorted([*root.glob("*.log"), *root.glob("*/*.log")]):
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                level = next((word for word in _LOG_LEVELS if word in line), None)
+                if level is None:
+                    continue
+                text = line.split(level, 1)[1].strip()
+                message = f"{level.strip(' -').lower()}: {text}"
+                if message in counts or len(counts) < limit:
+                    counts[message] = counts.get(message, 0) + 1
+    return [text if n == 1 else f"{text} ({n} times)" for text, n in counts.items()]
+
+
+def finite(value: Any) -> float | None:
+    """``value`` as a float, or None where it is not a finite number."""
+    number = _number(value)
+    return number if math.isfinite(number) else None
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return math.nan
+    try:
+        number = float(value)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def _read_json(path: Path, holds: str, missing: list[str]) -> Any:
+    if not path.is_file():
+        missing.append(f"{path.name} ({holds}): not written yet")
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        missing.append(f"{path.name} ({holds}): unreadable, {error}")
+        return None
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else []
