@@ -1,0 +1,7 @@
+"""Metrics."""
+
+from __future__ import annotations
+
+from polaformer.evaluation.accuracy import Accuracy
+
+__all__ = ["Accuracy"]

@@ -1,0 +1,162 @@
+"""From the bytes of any picture to an 8-bit RGB image, or to a reason why not."""
+
+from __future__ import annotations
+
+import io
+from functools import lru_cache
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+# Formats whose PIL reader needs another program, or knows the header only.
+_NO_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+ALPHA_RULES = ("white", "black", "drop")
+
+
+class BadImage(Exception):
+    """A file that gives no picture; the message is the reason, without the file's name."""
+
+
+@lru_cache(maxsize=1)
+def image_extensions() -> frozenset[str]:
+    """Lower-case file endings ('.jpg') of every format PIL decodes on its own."""
+    known = Image.registered_extensions()
+    return frozenset(
+        ending.lower()
+        for ending, kind in known.items()
+        if kind in Image.OPEN and kind not in _NO_PIXELS
+    )
+
+
+def is_image_name(name: str) -> bool:
+    """Whether ``name`` ends like an image file, in any case."""
+    dot = name.rfind(".")
+    return dot > name.rfind("/") and name[dot:].lower() in image_extensions()
+
+
+def decode_rgb(data: bytes, *, alpha: str = "white", exif: bool = True) -> Image.Image:
+    """The picture in ``data`` as 8-bit RGB, its first frame if there are several.
+
+    Args:
+        alpha: what shows through transparent pixels, 'white' or 'black'; 'drop' keeps the colour
+            stored there, as torchvision and timm do.
+        exif: turn the picture as its EXIF orientation says.
+
+    Raises BadImage for anything that does not decode to the last byte, including PIL's limit on
+    decompression bombs.
+    """
+    with _opened(data) as image:
+        try:
+            image.load()
+            upright = _upright(image) if exif else image
+            return _to_rgb(upright, alpha)
+        except BadImage:
+            raise
+        except MemoryError:
+            raise
+        except Exception as error:  # decoders raise every kind of error on damaged input
+            raise BadImage(_reason(error)) from error
+
+
+def verify(data: bytes, *, full: bool) -> None:
+    """Raise BadImage if ``data`` is no sound picture.
+
+    ``full`` decodes everything (a JPEG at an eighth of its size, which still reads every byte).
+    Without it the header is parsed, and only a file whose end mark is missing is decoded.
+    """
+    with _opened(data) as image:
+        if not full and _has_end_mark(image.format, data):
+            return
+        try:
+            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+            image.load()
+            _to_rgb(image, "drop")
+        except BadImage:
+            raise
+        except MemoryError:
+            raise
+        except Exception as error:  # as above
+            raise BadImage(_reason(error)) from error
+
+
+def _opened(data: bytes) -> Image.Image:
+    if not data:
+        raise BadImage("the file is empty (0 bytes)")
+    try:
+        return Image.open(io.BytesIO(data))
+    except UnidentifiedImageError as error:
+        raise BadImage("the content is no image that PIL knows") from error
+    except Exception as error:  # as above
+        raise BadImage(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, Image.DecompressionBombError):
+        return f"too many pixels (PIL's limit against decompression bombs is {_bomb_limit()})"
+    text = " ".join(str(error).split()) or type(error).__name__
+    if "truncated" in text.lower() or isinstance(error, EOFError):
+        return f"cut short: {text}"
+    return f"does not decode: {text}"
+
+
+def _bomb_limit() -> str:
+    limit = Image.MAX_IMAGE_PIXELS
+    return "off" if limit is None else f"{2 * limit:,}"
+
+
+def _has_end_mark(kind: str | None, data: bytes) -> bool:
+    tail = data[-64:]
+    if kind in ("JPEG", "MPO"):
+        return b"\xff\xd9" in tail
+    if kind == "PNG":
+        return b"IEND" in tail
+    if kind == "WEBP":
+        return len(data) >= int.from_bytes(data[4:8], "little") + 8
+    return False
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # a damaged EXIF block says nothing about the pixels
+        return image
+
+
+def _to_rgb(image: Image.Image, alpha: str) -> Image.Image:
+    mode = image.mode
+    if mode == "RGB" and "transparency" not in image.info:
+        return image if type(image) is Image.Image else image.copy()
+    if mode.startswith("I") or mode == "F":
+        return _deep_gray_to_8_bit(image).convert("RGB")
+    if "transparency" in image.info or mode in ("RGBA", "LA", "PA", "RGBa", "La"):
+        return _flatten(image, alpha)
+    try:
+        return image.convert("RGB")
+    except ValueError as error:
+        raise BadImage(f"colour mode {mode} has no conversion to RGB") from error
+
+
+def _flatten(image: Image.Image, alpha: str) -> Image.Image:
+    if image.mode == "La":
+        image = image.convert("LA")
+    pixels = image.convert("RGBA")
+    if alpha == "drop":
+        return pixels.convert("RGB")
+    under = Image.new("RGBA", pixels.size, (*([255] * 3 if alpha == "white" else [0] * 3), 255))
+    under.alpha_composite(pixels)
+    return under.convert("RGB")
+
+
+def _deep_gray_to_8_bit(image: Image.Image) -> Image.Image:
+    """16-bit and floating-point gray scaled to 0..255 (PIL's own conversion clips them instead)."""
+    values = np.asarray(image)
+    low, high = float(values.min()), float(values.max())
+    if image.mode == "F":
+        if not (low >= 0 and high <= 1):
+            raise BadImage("floating-point gray outside of 0..1 has no defined brightness")
+        scale = 255.0
+    else:
+        if low < 0 or high > 65535:
+            raise BadImage("32-bit gray beyond 0..65535 has no defined brightness")
+        scale = 255.0 / 65535.0
+    return Image.fromarray(np.rint(values.astype(np.float64) * scale).astype(np.uint8))
