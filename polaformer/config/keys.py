@@ -1,0 +1,150 @@
+"""Keywords and types of every dict in a config, checked against what they will be given to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from polaformer.config import schema
+from polaformer.config.signatures import (
+    INJECTED,
+    Keywords,
+    keywords_of,
+    mismatch,
+    nearest_type,
+    own_names,
+    resolve,
+    resolve_anywhere,
+)
+from polaformer.errors import did_you_mean
+
+INTERNAL = frozenset({"type", "_scope_", "_delete_"})
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One mistake: the dotted key it stands at and what is wrong, in a sentence."""
+
+    key: str
+    text: str
+
+
+def find_mistakes(cfg: Mapping[str, Any]) -> list[Finding]:
+    """All unknown keywords, unknown types and values of a clearly wrong type in a config."""
+    scope = cfg.get("default_scope")
+    found = [
+        Finding(key, f"unknown key; {did_you_mean(key, schema.top_level_keys())}".rstrip("; "))
+        for key in cfg
+        if key not in schema.top_level_keys()
+    ]
+    for key, value in cfg.items():
+        kind = schema.TOP_KINDS.get(key)
+        found += _walk(key, value, kind, scope)
+    runner = cfg.get("runner_type")
+    if runner is not None and resolve(runner, "RUNNERS", scope) is None:
+        found.append(_unknown_type("runner_type", runner, "RUNNERS"))
+    return found
+
+
+def keywords_at(cfg: Mapping[str, Any], path: str) -> tuple[str, Keywords] | None:
+    """Owner and accepted keywords of the dict at ``path``, or None if anything may stand there."""
+    value: Any = cfg
+    kind: str | None = None
+    for index, part in enumerate(path.split(".")):
+        kind = _child_kind(part, kind) if index else schema.TOP_KINDS.get(part)
+        value = value[int(part)] if isinstance(value, list | tuple) else value[part]
+    if not isinstance(value, Mapping):
+        return None
+    found = _accepted(path, value, kind, cfg.get("default_scope"))
+    return None if isinstance(found, Finding) else found
+
+
+def _walk(path: str, value: Any, kind: str | None, scope: str | None) -> Iterator[Finding]:
+    if isinstance(value, Mapping):
+        yield from _dict(path, value, kind, scope)
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for index, item in enumerate(value):
+            yield from _walk(f"{path}.{index}", item, kind, scope)
+
+
+def _dict(path: str, value: Mapping, kind: str | None, scope: str | None) -> Iterator[Finding]:
+    scope = value.get("_scope_") or scope
+    accepted = _accepted(path, value, kind, scope)
+    if isinstance(accepted, Finding):
+        yield accepted
+    elif accepted is not None:
+        yield from _keywords(path, value, *accepted)
+    for key, child in value.items():
+        last = str(key)
+        if last in schema.FREE_KEYS or last.endswith("_kwargs"):
+            continue
+        yield from _walk(f"{path}.{last}", child, _child_kind(last, kind), scope)
+
+
+def _child_kind(key: str, parent: str | None) -> str | None:
+    return schema.CHILD_KINDS.get(key, parent)
+
+
+def _accepted(
+    path: str, value: Mapping, kind: str | None, scope: str | None
+) -> tuple[str, Keywords] | Finding | None:
+    untyped = schema.section(path, value)
+    if untyped is not None and (untyped.always or "type" not in value):
+        return untyped.owner, untyped.keywords
+    if "type" in value and kind is not None:
+        return _typed(path, value, kind, scope)
+    if path.rpartition(".")[0] == "default_hooks":
+        return Finding(path, f"has no type; {did_you_mean(path[14:], _HOOKS)}".rstrip("; "))
+    return None
+
+
+_HOOKS = ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint")
+
+
+def _typed(
+    path: str, value: Mapping, kind: str, scope: str | None
+) -> tuple[str, Keywords] | Finding | None:
+    name = value["type"]
+    target = resolve_anywhere(name, kind, scope)
+    if target is None:
+        return None if path.endswith("_cfg") else _unknown_type(f"{path}.type", name, kind)
+    keys = keywords_of(target)
+    if path == "optim_wrapper":
+        keys = replace(keys, names=(*keys.names, "constructor", "paramwise_cfg"))
+    if kind == "PARAM_SCHEDULERS":
+        keys = replace(keys, names=(*keys.names, "convert_to_iter_based"))
+    if kind == "FUNCTIONS":
+        keys = replace(keys, required=())
+    supplied = INJECTED.get(kind)
+    required = () if supplied is None else tuple(n for n in keys.required if n not in supplied)
+    names = tuple(n for n in keys.names if n not in (supplied or ()) or n in value)
+    return getattr(target, "__name__", str(name)), replace(keys, names=names, required=required)
+
+
+def unknown_keyword(owner: str, name: str, keys: Keywords) -> str:
+    """The sentence about a keyword that ``owner`` does not take."""
+    hint = did_you_mean(name, keys.names) or f"it takes {', '.join(keys.names) or 'none'}"
+    return f"{owner} has no keyword '{name}'; {hint}"
+
+
+def _unknown_type(key: str, name: Any, kind: str) -> Finding:
+    match = nearest_type(str(name), kind)
+    what = kind.lower().removesuffix("s").replace("_", " ")
+    hint = f"did you mean '{match}'?" if match else f"ours: {', '.join(own_names(kind)) or 'none'}"
+    return Finding(key, f"no {what} is named '{name}'; {hint}")
+
+
+def _keywords(path: str, value: Mapping, owner: str, keys: Keywords) -> Iterator[Finding]:
+    for name, item in value.items():
+        if name in INTERNAL:
+            continue
+        if not keys.accepts(str(name)):
+            yield Finding(f"{path}.{name}", unknown_keyword(owner, str(name), keys))
+            continue
+        wanted = mismatch(item, keys.hint(str(name)))
+        if wanted:
+            yield Finding(f"{path}.{name}", f"{name} expects {wanted}, got {item!r}")
+    for name in keys.required:
+        if name not in value:
+            yield Finding(path, f"{owner} needs the keyword '{name}'")

@@ -1,0 +1,184 @@
+"""What may stand where in a config, for dicts that name no ``type`` themselves.
+
+Keys are read off the functions that will receive them wherever there is one function to read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from polaformer.config.signatures import Keywords, keywords_of
+
+OURS = ("runner_type", "custom_imports", "tta_model", "tta_pipeline")
+"""Top-level keys that are not arguments of mmengine's Runner."""
+
+DATALOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
+EVALUATORS = ("val_evaluator", "test_evaluator")
+LOOPS = ("train_cfg", "val_cfg", "test_cfg")
+
+CHILD_KINDS = {
+    "dataset": "DATASETS",
+    "sampler": "DATA_SAMPLERS",
+    "batch_sampler": "DATA_SAMPLERS",
+    "transforms": "TRANSFORMS",
+    "pipeline": "TRANSFORMS",
+    "vis_backends": "VISBACKENDS",
+    "optimizer": "OPTIMIZERS",
+    "attention": "ATTENTIONS",
+    "init_cfg": "WEIGHT_INITIALIZERS",
+    "metrics": "METRICS",
+    "collate_fn": "FUNCTIONS",
+    "worker_init_fn": "FUNCTIONS",
+    "backbone": "MODELS",
+    "neck": "MODELS",
+    "head": "MODELS",
+    "data_preprocessor": "MODELS",
+}
+"""Key of a nested dict -> the registry its ``type`` is looked up in; others inherit their parent's."""
+
+TOP_KINDS = {
+    "model": "MODELS",
+    "tta_model": "MODELS",
+    "data_preprocessor": "MODELS",
+    "val_evaluator": "METRICS",
+    "test_evaluator": "METRICS",
+    "default_hooks": "HOOKS",
+    "custom_hooks": "HOOKS",
+    "param_scheduler": "PARAM_SCHEDULERS",
+    "optim_wrapper": "OPTIM_WRAPPERS",
+    "visualizer": "VISUALIZERS",
+    "log_processor": "LOG_PROCESSORS",
+    "tta_pipeline": "TRANSFORMS",
+    **dict.fromkeys(LOOPS, "LOOPS"),
+    **dict.fromkeys(DATALOADERS, "DATASETS"),
+}
+
+FREE_KEYS = frozenset({"metainfo", "backend_args", "file_client_args", "custom_keys", "meta"})
+"""Dicts whose keys are the user's own names."""
+
+_PARAMWISE = (
+    "lr_mult",
+    "decay_mult",
+    "bias_lr_mult",
+    "bias_decay_mult",
+    "norm_decay_mult",
+    "dwconv_decay_mult",
+    "flat_decay_mult",
+    "dcn_offset_lr_mult",
+    "bypass_duplicate",
+    "custom_keys",
+)
+"""Read key by key inside mmengine's DefaultOptimWrapperConstructor, so no signature holds them."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The accepted keys of an untyped dict and what they belong to."""
+
+    owner: str
+    keywords: Keywords
+    always: bool = False
+    """True where a ``type`` key, if any, names no registered class."""
+
+
+@lru_cache(maxsize=1)
+def top_level_keys() -> tuple[str, ...]:
+    """Every key a config may have at its top."""
+    from mmengine.runner import Runner
+
+    runner = [n for n in inspect.signature(Runner.__init__).parameters if n not in ("self", "cfg")]
+    return (*runner, *OURS)
+
+
+def section(path: str, cfg: Mapping[str, Any]) -> Section | None:
+    """The schema of the untyped dict at ``path``, or None where anything may stand."""
+    if path in LOOPS:
+        return _loop(path, cfg)
+    if path in DATALOADERS:
+        return _dataloader()
+    if path == "optim_wrapper":
+        from mmengine.optim import OptimWrapper
+
+        return _of("OptimWrapper", OptimWrapper, add=("constructor", "paramwise_cfg"))
+    if path == "optim_wrapper.clip_grad":
+        return _clip_grad(cfg)
+    if path == "optim_wrapper.paramwise_cfg":
+        return Section("paramwise_cfg", Keywords(_PARAMWISE, is_open=True), always=True)
+    return _small(path)
+
+
+def _clip_grad(cfg: Mapping[str, Any]) -> Section:
+    from torch.nn.utils import clip_grad
+
+    by_value = cfg.get("type", "norm") == "value"
+    target = clip_grad.clip_grad_value_ if by_value else clip_grad.clip_grad_norm_
+    found = _of("clip_grad", target, drop=("parameters",), add=("type",))
+    return replace(found, always=True)
+
+
+def _loop(path: str, cfg: Mapping[str, Any]) -> Section:
+    from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
+
+    if path == "train_cfg":
+        target: Any = EpochBasedTrainLoop if cfg.get("by_epoch", True) else IterBasedTrainLoop
+    else:
+        target = ValLoop if path == "val_cfg" else TestLoop
+    needs = ("by_epoch",) if path == "train_cfg" else ()
+    return _of(target.__name__, target, drop=("runner", "dataloader", "evaluator"), needs=needs)
+
+
+def _dataloader() -> Section:
+    from torch.utils.data import DataLoader
+
+    add = ("num_batch_per_epoch", "disable_subprocess_warning")
+    found = _of("a dataloader", DataLoader, drop=("shuffle",), add=add, needs=("sampler",))
+    return replace(found, always=True)
+
+
+def _small(path: str) -> Section | None:
+    if path == "env_cfg":
+        names = ("cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit")
+        return Section("env_cfg", Keywords(names))
+    if path == "env_cfg.mp_cfg":
+        from mmengine.utils.dl_utils import set_multi_processing
+
+        return _of("mp_cfg", set_multi_processing, drop=("distributed",))
+    if path == "env_cfg.dist_cfg":
+        from mmengine.dist import init_dist
+        from torch.distributed import init_process_group
+
+        keys = keywords_of(init_process_group)
+        return _of("dist_cfg", init_dist, drop=("launcher",), add=keys.names)
+    if path == "randomness":
+        from mmengine.runner import Runner
+
+        return _of("randomness", Runner.set_randomness, drop=("self",))
+    if path == "auto_scale_lr":
+        hints = (("enable", bool), ("base_batch_size", int))
+        return Section("auto_scale_lr", Keywords(("enable", "base_batch_size"), hints=hints))
+    if path == "log_processor":
+        from mmengine.runner import LogProcessor
+
+        return _of("LogProcessor", LogProcessor)
+    if path == "custom_imports":
+        return Section("custom_imports", Keywords(("imports", "allow_failed_imports")))
+    return None
+
+
+def _of(
+    owner: str,
+    target: Any,
+    *,
+    drop: tuple[str, ...] = (),
+    add: tuple[str, ...] = (),
+    needs: tuple[str, ...] = (),
+) -> Section:
+    """Keywords of ``target`` less those of ``drop``, plus ``add`` and the required ``needs``."""
+    keys = keywords_of(target)
+    names = tuple(dict.fromkeys(n for n in (*keys.names, *add, *needs) if n not in drop))
+    required = tuple(n for n in (*keys.required, *needs) if n not in drop)
+    return Section(owner, Keywords(names, required, hints=keys.hints))

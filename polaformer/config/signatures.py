@@ -1,0 +1,255 @@
+"""What a class accepts: keyword names and simple types, read from its signature."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from polaformer.errors import nearest
+
+KINDS = (
+    "MODELS",
+    "DATASETS",
+    "TRANSFORMS",
+    "DATA_SAMPLERS",
+    "HOOKS",
+    "METRICS",
+    "EVALUATOR",
+    "LOOPS",
+    "RUNNERS",
+    "OPTIMIZERS",
+    "OPTIM_WRAPPERS",
+    "OPTIM_WRAPPER_CONSTRUCTORS",
+    "PARAM_SCHEDULERS",
+    "VISUALIZERS",
+    "VISBACKENDS",
+    "LOG_PROCESSORS",
+    "FUNCTIONS",
+    "WEIGHT_INITIALIZERS",
+    "MODEL_WRAPPERS",
+    "TASK_UTILS",
+)
+"""mmengine's root registries, by name; ``ATTENTIONS`` is ours and stands beside them."""
+
+INJECTED = {
+    "DATA_SAMPLERS": {"dataset", "seed", "sampler", "batch_size"},
+    "LOOPS": {"runner", "dataloader", "evaluator"},
+    "OPTIMIZERS": {"params"},
+    "OPTIM_WRAPPERS": {"optimizer"},
+    "PARAM_SCHEDULERS": {"optimizer", "epoch_length", "param_name"},
+    "RUNNERS": {"model", "work_dir"},
+    "VISUALIZERS": {"name", "save_dir"},
+    "VISBACKENDS": {"save_dir"},
+    "HOOKS": set(),
+    "METRICS": set(),
+    "TRANSFORMS": set(),
+    "DATASETS": set(),
+}
+"""Arguments that the builder of a kind supplies; kinds not listed may be given anything."""
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """The keyword arguments of a class or function."""
+
+    names: tuple[str, ...]
+    required: tuple[str, ...] = ()
+    is_open: bool = False
+    """True if any further keyword is accepted."""
+    hints: tuple[tuple[str, Any], ...] = ()
+
+    def accepts(self, name: str) -> bool:
+        return self.is_open or name in self.names
+
+    def hint(self, name: str) -> Any:
+        """The resolved annotation of a keyword, or ``typing.Any``."""
+        return dict(self.hints).get(name, Any)
+
+
+def resolve(name: Any, kind: str, scope: str | None) -> Callable[..., Any] | None:
+    """The class that ``type=name`` builds in the registry ``kind``, or None if there is none."""
+    if not isinstance(name, str):
+        return name if callable(name) else None
+    if kind == "ATTENTIONS":
+        from polaformer.registry import ATTENTIONS
+
+        return _get(ATTENTIONS, name)
+    return _get(_scoped(kind, scope), name)
+
+
+def _scoped(kind: str, scope: str | None) -> Any:
+    """The registry that a build of ``kind`` looks in under a default scope."""
+    import mmengine.registry
+
+    registry = getattr(mmengine.registry, kind)
+    if scope and scope != "mmengine" and scope not in registry.children:
+        with suppress(ImportError):
+            import_module(f"{scope}.registry")
+    return registry.children.get(scope, registry)
+
+
+def resolve_anywhere(name: Any, kind: str, scope: str | None) -> Callable[..., Any] | None:
+    """As ``resolve``, trying every other registry after ``kind``."""
+    for candidate in (kind, *(k for k in KINDS if k != kind)):
+        found = resolve(name, candidate, scope)
+        if found is not None:
+            return found
+    return None
+
+
+def _get(registry: Any, name: str) -> Callable[..., Any] | None:
+    try:
+        return registry.get(name)
+    except RuntimeError:
+        return None
+
+
+def registered_names(kind: str) -> list[str]:
+    """Names that ``type=`` may have in ``kind``: ours with their prefix, mmengine's without."""
+    import mmengine.registry
+
+    if kind == "ATTENTIONS":
+        return own_names(kind)
+    return own_names(kind) + sorted(getattr(mmengine.registry, kind).module_dict)
+
+
+def own_names(kind: str) -> list[str]:
+    """Names of this package in ``kind``, as a config writes them."""
+    import polaformer.registry as ours
+
+    own = getattr(ours, kind, None)
+    if own is None:
+        return []
+    prefix = "" if kind == "ATTENTIONS" else "polaformer."
+    return [f"{prefix}{name}" for name in own.names()]
+
+
+def nearest_type(name: str, kind: str) -> str | None:
+    """The registered name most like ``name``, comparing without scope prefixes too."""
+    names = registered_names(kind)
+    match = nearest(name, names)
+    if match is None:
+        by_tail = {full.rpartition(".")[2]: full for full in reversed(names)}
+        tail = nearest(name.rpartition(".")[2], by_tail)
+        match = by_tail[tail] if tail else None
+    return match
+
+
+@lru_cache(maxsize=512)
+def keywords_of(target: Callable[..., Any]) -> Keywords:
+    """Keywords of a class or function, following ``**kwargs`` up the classes it inherits from.
+
+    A ``**kwargs`` that no class closes leaves the result open, save for the two hooks of mmengine
+    that hand theirs on to a known function.
+    """
+    names: dict[str, inspect.Parameter] = {}
+    hints: dict[str, Any] = {}
+    is_open = True
+    for function in _initialisers(target):
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            return Keywords(tuple(names), is_open=True)
+        if inspect.isclass(target):
+            parameters = parameters[1:]
+        known = _hints(function)
+        is_open = False
+        for parameter in parameters:
+            if parameter.kind is parameter.VAR_KEYWORD:
+                is_open = True
+            elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
+                names.setdefault(parameter.name, parameter)
+                hints.setdefault(parameter.name, known.get(parameter.name, Any))
+        if not is_open:
+            break
+    forwarded = _forwarded(target) if is_open else None
+    if forwarded is not None:
+        names.update({name: _optional(name) for name in forwarded if name not in names})
+        is_open = False
+    required = tuple(n for n, p in names.items() if p.default is p.empty)
+    return Keywords(tuple(names), required, is_open, tuple(hints.items()))
+
+
+def _optional(name: str) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+
+
+def _initialisers(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    if not inspect.isclass(target):
+        yield target
+        return
+    for cls in target.__mro__:
+        if "__init__" in vars(cls) and cls is not object:
+            yield vars(cls)["__init__"]
+            if cls.__module__.startswith("torch.nn.modules.module"):
+                return
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # an annotation that names something not importable tells us nothing
+        return {}
+
+
+def _forwarded(target: Callable[..., Any]) -> set[str] | None:
+    """Keywords that mmengine's open hooks pass on."""
+    name = getattr(target, "__name__", "")
+    if not getattr(target, "__module__", "").startswith("mmengine.hooks"):
+        return None
+    if name == "CheckpointHook":
+        from mmengine.runner import Runner
+
+        return set(inspect.signature(Runner.save_checkpoint).parameters) - {"self"}
+    if name == "EMAHook":
+        from mmengine.model import ExponentialMovingAverage
+
+        return set(inspect.signature(ExponentialMovingAverage.__init__).parameters) - {"self"}
+    return None
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def expected(hint: Any) -> tuple[type, ...] | None:
+    """The builtin types an annotation allows, or None if it allows others or says nothing."""
+    allowed: list[type] = []
+    for option in typing.get_args(hint) if _is_union(hint) else (hint,):
+        origin = typing.get_origin(option) or option
+        if origin is typing.Literal:
+            allowed += [type(choice) for choice in typing.get_args(option)]
+        elif origin in _PLAIN:
+            allowed.append(origin)
+        elif origin is None:
+            allowed.append(type(None))
+        elif origin in (list, tuple, Sequence, Iterable):
+            allowed += [list, tuple]
+        elif origin in (dict, Mapping):
+            allowed.append(dict)
+        else:
+            return None
+    return tuple(dict.fromkeys(allowed)) or None
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def mismatch(value: Any, hint: Any) -> str | None:
+    """What the annotation expects if ``value`` is clearly not it, else None."""
+    allowed = expected(hint)
+    if allowed is None or isinstance(value, bool):
+        fits = allowed is None or bool in allowed
+    else:
+        fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
+    if fits:
+        return None
+    names = ["None" if t is type(None) else t.__name__ for t in allowed or ()]
+    return " or ".join(names)
