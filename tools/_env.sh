@@ -24,16 +24,16 @@ new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/
 
 # Set `python` to an interpreter that can make the environment, or stop and say what to do.
 find_python() {
-  local candidate
+  local candidate candidates=(python3 python3.13 python3.12 python3.11)
+  [ -z "${PYTHON:-}" ] || candidates=("$PYTHON")
   python=""
-  for candidate in "${PYTHON:-python3}" ${PYTHON:+""} python3.13 python3.12 python3.11; do
-    [ -n "$candidate" ] || break # PYTHON was named: take it or nothing
+  for candidate in "${candidates[@]}"; do
     if new_enough "$candidate"; then
       python="$candidate"
       break
     fi
   done
-  [ -n "$python" ] || fail "'${PYTHON:-python3}' is no Python 3.11 or newer ($("${PYTHON:-python3}" -V 2>&1 || true)).
+  [ -n "$python" ] || fail "no Python 3.11 or newer among: ${candidates[*]}.
   Install one, or name one: PYTHON=/path/to/python3.11 bash tools/..."
   "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
     fail "'$python' cannot make environments. On Debian and Ubuntu: apt install python3-venv"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import math
+import tarfile
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from polaformer.errors import UserError
 from polaformer.visualization.confusion import draw_confusion
@@ -96,29 +99,68 @@ def _predictions(results: RunResults, out: Path) -> Path:
 
 
 def _open_images(rows: Sequence[Mapping[str, Any]], results: RunResults) -> Iterator[Prediction]:
-    for row in rows:
-        image = _open_image(str(row.get("path", "")), results.work_dir)
-        if image is None:
-            continue
-        label = row.get("label")
-        yield Prediction(
-            image,
-            _class_name(row.get("prediction"), results.classes),
-            None if label is None else _class_name(label, results.classes),
-            finite(row.get("score")),
-        )
+    archives: dict[Path, zipfile.ZipFile | tarfile.TarFile] = {}
+    try:
+        for row in rows:
+            image = _open_image(str(row.get("path", "")), results.work_dir, archives)
+            if image is None:
+                continue
+            label = row.get("label")
+            yield Prediction(
+                image,
+                _class_name(row.get("prediction"), results.classes),
+                None if label is None else _class_name(label, results.classes),
+                finite(row.get("score")),
+            )
+    finally:
+        for archive in archives.values():
+            archive.close()
 
 
-def _open_image(path: str, work_dir: Path, longest: int = 256) -> Image.Image | None:
+def _open_image(
+    path: str,
+    work_dir: Path,
+    archives: dict[Path, zipfile.ZipFile | tarfile.TarFile],
+    longest: int = 256,
+) -> Image.Image | None:
+    """The image at ``path``, a file or ARCHIVE/MEMBER, as small RGB; None if it cannot be read."""
     for place in (Path(path), work_dir / path):
         try:
-            with Image.open(place) as image:
-                small = image.convert("RGB")
-        except (OSError, ValueError, SyntaxError):
+            with Image.open(io.BytesIO(_read_file(place, archives))) as image:
+                small = ImageOps.exif_transpose(image).convert("RGB")
+        except (OSError, ValueError, SyntaxError, KeyError, EOFError, Image.DecompressionBombError):
             continue
         small.thumbnail((longest, longest))
         return small
     return None
+
+
+def _read_file(place: Path, archives: dict[Path, zipfile.ZipFile | tarfile.TarFile]) -> bytes:
+    if place.is_file():
+        return place.read_bytes()
+    archive = next((p for p in place.parents if p.suffix in (".zip", ".tar") and p.is_file()), None)
+    if archive is None:
+        raise FileNotFoundError(place)
+    if archive not in archives:
+        try:
+            opened = _open_archive(archive)
+        except (zipfile.BadZipFile, tarfile.TarError) as error:
+            raise OSError(f"{archive}: {error}") from error
+        archives[archive] = opened
+    member = place.relative_to(archive).as_posix()
+    opened = archives[archive]
+    if isinstance(opened, zipfile.ZipFile):
+        return opened.read(member)
+    file = opened.extractfile(member)
+    if file is None:
+        raise FileNotFoundError(place)
+    return file.read()
+
+
+def _open_archive(path: Path) -> zipfile.ZipFile | tarfile.TarFile:
+    if path.suffix == ".zip":
+        return zipfile.ZipFile(path)
+    return tarfile.open(path)
 
 
 def _class_name(value: Any, classes: Sequence[str]) -> str:

@@ -65,9 +65,11 @@ def _head(results: RunResults) -> Iterator[str]:
 def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
     steps = non_finite_steps(results.scalars)
     found = [f"the training loss was not finite at {len(steps)} logged steps: {_first(steps)}"]
+    bad = finite(results.metrics.get("non_finite"))
     parts = [
         *(found if steps else []),
         *skipped_files(results.card),
+        *([f"{bad:.0f} test images have scores that are not finite"] if bad else []),
         *results.log_problems,
         *(f"missing: {text}" for text in results.missing),
         *undrawn,
@@ -117,16 +119,15 @@ def _first(values: Sequence[Any], limit: int = 12) -> str:
 
 
 def _results(results: RunResults) -> str:
-    metrics = results.metrics.get("metrics")
-    rows = [] if not isinstance(metrics, Mapping) else list(flatten(metrics))
-    named = [(_metric_name(key), _metric_value(value)) for key, value in rows]
+    metrics = _mapping(results.metrics.get("metrics"))
+    named = [(_metric_name(key), _metric_value(value)) for key, value in metrics.items()]
     return section("Test result", table(("measure", "value"), named))
 
 
 def _metric_name(key: str) -> str:
     if key.startswith("top") and key[3:].isdecimal():
         return f"top-{key[3:]} accuracy (%)"
-    return key
+    return {"mean_class": "mean of the accuracies per class (%)"}.get(key, key)
 
 
 def _metric_value(value: Any) -> str:
@@ -195,19 +196,24 @@ def _per_class(results: RunResults) -> str:
 def per_class_rows(
     results: RunResults,
 ) -> Iterator[tuple[str, float | None, int | None, int | None]]:
-    """(class, accuracy in percent, right, images), from the confusion matrix or the given table."""
-    if results.confusion:
-        for index, (name, row) in enumerate(zip(results.classes, results.confusion, strict=True)):
-            total, right = int(sum(row)), int(row[index])
-            yield name, 100.0 * right / total if total else None, right, total
-        return
-    given = results.metrics.get("per_class")
-    for name, value in (given if isinstance(given, Mapping) else {}).items():
-        if isinstance(value, Mapping):
-            accuracy = value.get("accuracy", value.get("top1"))
-            yield str(name), finite(accuracy), None, None
-        else:
-            yield str(name), finite(value), None, None
+    """(class, accuracy in percent, right, images); images without a finite score count as wrong."""
+    given = _mapping(results.metrics.get("per_class"))
+    support = _mapping(results.metrics.get("support"))
+    confusion = results.confusion
+    for index, name in enumerate(results.classes or [str(key) for key in given]):
+        row = confusion[index] if confusion else None
+        right = int(row[index]) if row else None
+        known = finite(support.get(name))
+        total = int(known) if known is not None else int(sum(row)) if row else None
+        accuracy = finite(given.get(name))
+        if accuracy is None and right is not None and total:
+            accuracy = 100.0 * right / total
+        if accuracy is not None or total is not None:
+            yield name, accuracy, right, total
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _mistakes(results: RunResults) -> str:
