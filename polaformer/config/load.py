@@ -125,11 +125,9 @@ def _left_over(cfg: Any, finding: Finding) -> str:
         return ""
     kinds = explain(source, f"{parent}.type")
     written = explain(source, finding.key)
-    if (
-        len(kinds) < 2
-        or not written
-        or written[0].where.split(":")[0] == kinds[0].where.split(":")[0]
-    ):
+    if len(kinds) < 2 or not written:
+        return ""
+    if written[0].where.rpartition(":")[0] == kinds[0].where.rpartition(":")[0]:
         return ""
     return f" (it comes from a base; add _delete_=True beside type at {kinds[0].where} to drop it)"
 
@@ -150,7 +148,7 @@ def _from_file(source: ConfigFile) -> Config:
 
 def _strip(node: Any) -> None:
     """Remove merge instructions that found nothing to merge with."""
-    if isinstance(node, Mapping | Config):
+    if isinstance(node, dict | Config):
         for key in [k for k in node if k == "_delete_" or (k == "_scope_" and node[k] is None)]:
             node.pop(key)
         for key in node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from polaformer.errors import UserError, did_you_mean
 
@@ -33,7 +33,7 @@ def apply_presets(
         _apply_amp(cfg, amp)
     if seed is not None or deterministic:
         _apply_randomness(cfg, seed, deterministic)
-    if resume:
+    if resume is True or isinstance(resume, str | Path):
         _apply_resume(cfg, resume)
 
 
@@ -65,7 +65,7 @@ def _apply_randomness(cfg: Any, seed: int | None, deterministic: bool) -> None:
     cfg["randomness"] = randomness
 
 
-def _apply_resume(cfg: Any, resume: bool | str | Path) -> None:
+def _apply_resume(cfg: Any, resume: Literal[True] | str | Path) -> None:
     cfg["resume"] = True
     if resume is True:
         cfg["load_from"] = None

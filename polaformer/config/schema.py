@@ -38,7 +38,7 @@ CHILD_KINDS = {
     "head": "MODELS",
     "data_preprocessor": "MODELS",
 }
-"""Key of a nested dict -> the registry its ``type`` is looked up in; others inherit their parent's."""
+"""Key of a nested dict -> registry of its ``type``; other keys inherit their parent's."""
 
 TOP_KINDS = {
     "model": "MODELS",

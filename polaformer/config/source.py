@@ -141,7 +141,7 @@ def _parse(path: Path) -> ast.Module:
 
 
 def _refuse_lazy(tree: ast.Module, path: Path) -> None:
-    for node in ast.walk(tree):
+    for node in _module_level(tree):
         with_base = isinstance(node, ast.With) and any(
             isinstance(item.context_expr, ast.Call)
             and getattr(item.context_expr.func, "id", None) == "read_base"
@@ -173,16 +173,14 @@ def _base_paths(tree: ast.Module, path: Path) -> list[tuple[str, int]]:
 
 
 def _collect(tree: ast.Module, file: ConfigFile) -> None:
-    for node in _module_level(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            file.imported |= {(a.asname or a.name).split(".")[0] for a in node.names}
-            continue
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            file.imported.add(node.name)
-            continue
-        for target, value in _bindings(node):
-            file.names.setdefault(target, node.lineno)
-            _record(target, node.lineno, value, file)
+    for statement in _module_level(tree):
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            file.imported |= {(a.asname or a.name).split(".")[0] for a in statement.names}
+        elif isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            file.imported.add(statement.name)
+        for target, value in _bindings(statement):
+            file.names.setdefault(target, statement.lineno)
+            _record(target, statement.lineno, value, file)
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             file.reads.add(node.id)
@@ -235,7 +233,7 @@ def _subscript_key(node: ast.expr) -> str | None:
         return f"{parent}.{node.attr}" if parent else None
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         parent = _subscript_key(node.value)
-        return f"{parent}.{node.slice.value}" if parent else None
+        return f"{parent}.{node.slice.value!s}" if parent else None
     return None
 
 
@@ -265,7 +263,7 @@ def _children(key: str, value: ast.expr) -> Iterator[tuple[str, int, ast.expr]]:
     elif isinstance(value, ast.Dict):
         for name, child in zip(value.keys, value.values, strict=True):
             if isinstance(name, ast.Constant):
-                yield f"{key}.{name.value}", name.lineno, child
+                yield f"{key}.{name.value!s}", name.lineno, child
     elif isinstance(value, ast.List | ast.Tuple):
         for index, child in enumerate(value.elts):
             yield f"{key}.{index}", child.lineno, child

@@ -41,29 +41,40 @@ def test_an_override_without_key_or_value(text):
         parse_assignment(text)
 
 
+def dig(node, key: str):
+    for part in key.split("."):
+        node = node[int(part)] if isinstance(node, list) else node[part]
+    return node
+
+
 @pytest.mark.parametrize(
-    "text, read, value",
+    "text, value",
     [
-        ("train_cfg.max_epochs=3", lambda c: c.train_cfg.max_epochs, 3),
-        ("param_scheduler.0.end=5", lambda c: c.param_scheduler[0].end, 5),
-        ("optim_wrapper.optimizer.lr=1", lambda c: c.optim_wrapper.optimizer.lr, 1.0),
-        ("optim_wrapper.optimizer.betas=[0.8,0.9]", lambda c: c.optim_wrapper.optimizer.betas, (0.8, 0.9)),
-        ("optim_wrapper.clip_grad.max_norm=5", lambda c: c.optim_wrapper.clip_grad.max_norm, 5),
-        ("model.backbone.attention=softmax", lambda c: c.model.backbone.attention, "softmax"),
-        ("model.backbone.attention={'type':'pola'}", lambda c: c.model.backbone.attention.type, "pola"),
-        ("model.backbone.img_size=(64,96)", lambda c: c.model.backbone.img_size, (64, 96)),
-        ("model.backbone.drop_path_rate=None", lambda c: c.model.backbone.drop_path_rate, None),
-        ("default_hooks.checkpoint.save_best=top1", lambda c: c.default_hooks.checkpoint.save_best, "top1"),
-        ("auto_scale_lr.enable=True", lambda c: c.auto_scale_lr.enable, True),
-        ("load_from=work/x.pth", lambda c: c.load_from, "work/x.pth"),
-        ("default_hooks.checkpoint=None", lambda c: c.default_hooks.checkpoint, None),
-        ("train_dataloader.persistent_workers=False", lambda c: c.train_dataloader.persistent_workers, False),
+        ("train_cfg.max_epochs=3", 3),
+        ("param_scheduler.0.end=5", 5),
+        ("optim_wrapper.optimizer.lr=1", 1.0),
+        ("optim_wrapper.optimizer.betas=[0.8,0.9]", (0.8, 0.9)),
+        ("optim_wrapper.clip_grad.max_norm=5", 5),
+        ("model.backbone.attention=softmax", "softmax"),
+        ("model.backbone.attention.type=pola", "pola"),
+        ("model.backbone.img_size=(64,96)", (64, 96)),
+        ("model.backbone.drop_path_rate=None", None),
+        ("default_hooks.checkpoint.save_best=top1", "top1"),
+        ("default_hooks.checkpoint=None", None),
+        ("auto_scale_lr.enable=True", True),
+        ("load_from=work/x.pth", "work/x.pth"),
+        ("train_dataloader.persistent_workers=False", False),
     ],
-)  # fmt: skip
-def test_accepted(tree, text, read, value):
-    found = read(load_config("recipe.py", [text]))
+)
+def test_accepted(tree, text, value):
+    found = dig(load_config("recipe.py", [text]), text.partition("=")[0])
     assert found == value
     assert type(found) is type(value)
+
+
+def test_a_whole_dict_may_be_given(tree):
+    cfg = load_config("recipe.py", ["model.backbone.attention={'type':'pola','alpha':3}"])
+    assert cfg.model.backbone.attention.alpha == 3
 
 
 @pytest.mark.parametrize(
