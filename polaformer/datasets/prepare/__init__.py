@@ -1,0 +1,1 @@
+"""Lay data out on disk, and look whether it is laid out well."""
