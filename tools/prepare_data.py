@@ -1,4 +1,4 @@
-"""Make or check data: ``digits`` writes real handwritten digits, ``imagenet`` and ``folder`` look."""
+"""Make data (digits: real handwriting from scikit-learn) or check it (imagenet, folder)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def prepare_digits(
     size: int = 32,
     force: bool = False,
 ) -> tuple[Path, bool]:
-    """Write train/0..9 and val/0..9 below ``out``; returns the folder and whether it was there already.
+    """Write train/0..9 and val/0..9 below ``out``; gives the folder and whether it was there.
 
     The pictures are the 1,797 of UCI's "Optical Recognition of Handwritten Digits" test set, 8x8
     with 17 levels of gray: scaled to 0..255, enlarged to ``size`` x ``size`` pixels (bicubic;
@@ -96,10 +96,12 @@ def _difference(folder: Path, pictures: dict[str, np.ndarray], card: dict) -> st
         if path.is_file() and not is_hidden(path.name)
     }
     extra, missing = sorted(there - {CARD, *pictures}), sorted({CARD, *pictures} - there)
+    there_card = _read_card(folder)
+    if there_card is not None and there_card != card:
+        odd = [key for key in card if there_card.get(key) != card[key]]
+        return "; ".join(f"{key} is {there_card.get(key)}, asked for {card[key]}" for key in odd)
     if extra:
         return f"it has other files, for example {extra[0]}"
-    if _read_card(folder) != card:
-        return f"it has other digits (see {folder / CARD})" if CARD in there else f"no {CARD} in it"
     if missing:
         return f"{len(missing)} of its files are missing, for example {missing[0]}"
     for name, expected in pictures.items():
@@ -115,14 +117,15 @@ def _difference(folder: Path, pictures: dict[str, np.ndarray], card: dict) -> st
 
 def _read_card(folder: Path) -> dict | None:
     try:
-        return json.loads((folder / CARD).read_text(encoding="utf-8"))
+        card = json.loads((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    return card if isinstance(card, dict) else None
 
 
 def _may_replace(target: Path, difference: str, force: bool) -> None:
     card = _read_card(target)
-    ours = isinstance(card, dict) and "scikit-learn" in str(card.get("source"))
+    ours = card is not None and "scikit-learn" in str(card.get("source"))
     foreign = [p.name for p in target.iterdir() if p.name not in ("train", "val", CARD)]
     if not ours or [name for name in foreign if not is_hidden(name)]:
         raise UserError(
@@ -131,8 +134,7 @@ def _may_replace(target: Path, difference: str, force: bool) -> None:
         )
     if not force:
         raise UserError(
-            f"{target} was made by this command with other settings or was changed since "
-            f"({difference}); "
+            f"{target} was made by this command but is not what was asked for ({difference}); "
             "--force replaces it, --out chooses another folder"
         )
 
@@ -155,7 +157,7 @@ def _write(target: Path, pictures: dict[str, np.ndarray], card: dict) -> None:
 
 @contextlib.contextmanager
 def _scratch(target: Path) -> Iterator[Path]:
-    """A folder beside ``target``, so that a rename can put what is finished in its place at once."""
+    """A folder beside ``target``, from where a rename puts finished work in place at once."""
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
     try:
         yield folder
