@@ -1,0 +1,274 @@
+"""Put weights into a module: match names, convert, resize, check everything, then copy."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from polaformer.checkpoint import tables
+from polaformer.checkpoint.convert import Converter, converter_for
+from polaformer.checkpoint.errors import CheckpointError
+from polaformer.checkpoint.state import match_keys
+
+# Recomputed from sizes by whoever builds the model; never loaded, never missed.
+_DERIVED = ("*relative_position_index", "*attn_mask", "*RoPE.angle", "*RoPE_linear.angle")
+# Absent from classifier checkpoints or older files; their absence is reported, not counted.
+_OPTIONAL = ("norms.*", "*.norms.*", "*num_batches_tracked")
+_SHOWN = 6
+
+
+@dataclass
+class LoadReport:
+    """What became of the tensors of a file.
+
+    ``total`` counts the tensors that the file could have provided: of the backbone alone where the
+    file holds nothing for the rest of the model (``scope`` says which), without those that the user
+    exempted and without output norms that the file does not have.
+    """
+
+    loaded: int
+    total: int
+    resized: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    mismatched: list[str] = field(default_factory=list)
+    converter: str | None = None
+    path: str | None = None
+    container: str = ""
+    scope: str = "model"
+
+    def __str__(self) -> str:
+        parts = [
+            f"{self.loaded} of {self.total} loaded ({self.scope} tensors)",
+            f"{len(self.resized)} resized",
+            f"ignored: {_names(self.ignored)}",
+            f"missing: {_names(self.missing)}",
+        ]
+        if self.mismatched:
+            parts.append(f"left as they were for their shape: {_names(self.mismatched)}")
+        if self.converter:
+            parts.append(f"converted from {self.converter}")
+        return ", ".join(parts)
+
+
+def _names(keys: Sequence[str]) -> str:
+    if not keys:
+        return "none"
+    shown = " ".join(keys[:_SHOWN])
+    return shown if len(keys) <= _SHOWN else f"{shown} and {len(keys) - _SHOWN} more"
+
+
+def _fits(key: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(key, pattern) for pattern in patterns)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The tensors of a file under the names that were matched, and where they come from."""
+
+    state: Mapping[str, torch.Tensor]
+    grids: Mapping[str, Sequence[int]]
+    label: str
+    container: str = ""
+    path: str | None = None
+
+
+def apply_state(
+    module: nn.Module,
+    source: Source,
+    *,
+    min_match: float,
+    allow_shape_mismatch: Sequence[str],
+    converter: Converter | str | None,
+    prefix: str | None,
+    logger: logging.Logger,
+) -> LoadReport:
+    """Load ``source`` into ``module``; nothing is written unless every check passes."""
+    target = {
+        key: value
+        for key, value in module.state_dict().items()
+        if isinstance(value, torch.Tensor) and not _fits(key, _DERIVED)
+    }
+    state, dropped = _select(source.state, prefix, source.label)
+    state, matched, used = _best_match(state, target, converter)
+    wanted, scope = _scope(module, target, set(matched.values()))
+    by_target = {name: key for key, name in matched.items()}
+    report = LoadReport(
+        loaded=0,
+        total=0,
+        ignored=sorted([*dropped, *(key for key in state if key not in matched)]),
+        missing=sorted(set(target) - set(by_target)),
+        converter=used.name if used else None,
+        path=source.path,
+        container=source.container,
+        scope=scope,
+    )
+    _check_match(wanted & set(by_target), wanted, min_match, state, target, source.label)
+    ready = _prepare(module, state, target, by_target, source, allow_shape_mismatch, report)
+    _check_finite(ready, source.label)
+    report.loaded = len(wanted & set(ready))
+    report.total = len(wanted - set(report.mismatched))
+    if report.total and report.loaded / report.total < min_match:
+        raise CheckpointError(f"{source.label}: {report}; at least {min_match:.0%} must match")
+    module.load_state_dict(ready, strict=False)
+    logger.info("%s: %s", source.label, report)
+    return report
+
+
+def _select(
+    state: Mapping[str, torch.Tensor], prefix: str | None, label: str
+) -> tuple[dict[str, torch.Tensor], list[str]]:
+    """The tensors below ``prefix``, without it; the rest is named as dropped."""
+    kept = {key: value for key, value in state.items() if not _fits(key, _DERIVED)}
+    if not prefix:
+        return kept, []
+    prefix = prefix if prefix.endswith(".") else f"{prefix}."
+    below = {k.removeprefix(prefix): v for k, v in kept.items() if k.startswith(prefix)}
+    if not below:
+        example = next(iter(kept), "no tensor")
+        raise CheckpointError(f"{label}: no name starts with '{prefix}'; the file has '{example}'")
+    return below, [key for key in kept if not key.startswith(prefix)]
+
+
+def _best_match(
+    state: dict[str, torch.Tensor],
+    target: Mapping[str, torch.Tensor],
+    converter: Converter | str | None,
+) -> tuple[dict[str, torch.Tensor], dict[str, str], Converter | None]:
+    """The state as it is, or converted where that matches more names."""
+    direct = match_keys(state, target)
+    found = converter_for(converter, state)
+    if found is None:
+        return state, direct, None
+    converted = found.to_ours(state)
+    matched = match_keys(converted, target)
+    if len(matched) <= len(direct) and not isinstance(converter, Converter):
+        return state, direct, None
+    return converted, matched, found
+
+
+def _scope(
+    module: nn.Module, target: Mapping[str, torch.Tensor], matched: set[str]
+) -> tuple[set[str], str]:
+    """The tensors to count: the backbone's if the file has nothing else for the model."""
+    wanted = {key for key in target if key in matched or not _fits(key, _OPTIONAL)}
+    whole = "backbone" if hasattr(module, "get_layer_depth") else "model"
+    if not isinstance(getattr(module, "backbone", None), nn.Module):
+        return wanted, whole
+    inside = {key for key in wanted if key.startswith("backbone.")}
+    if inside and not any(not key.startswith("backbone.") for key in matched):
+        return inside, "backbone"
+    return wanted, "model"
+
+
+def _check_match(
+    found: set[str],
+    wanted: set[str],
+    min_match: float,
+    state: Mapping[str, torch.Tensor],
+    target: Mapping[str, torch.Tensor],
+    label: str,
+) -> None:
+    if not wanted:
+        raise CheckpointError(f"{label}: the model has no tensors to load into")
+    if found and len(found) / len(wanted) >= min_match:
+        return
+    theirs = next((key for key in state if key not in target), next(iter(state), "no tensor"))
+    ours = next((key for key in target if key in wanted - found), next(iter(target)))
+    first = theirs.split(".", 1)[0]
+    common = all(key.startswith(f"{first}.") for key in state) and not found
+    hint = f"; all names in the file start with '{first}.': prefix='{first}.' drops it"
+    raise CheckpointError(
+        f"{label}: {len(found)} of {len(wanted)} tensors match, at least {min_match:.0%} must; "
+        f"the file has '{theirs}', the model wants '{ours}'{hint if common and state else ''}"
+    )
+
+
+def _prepare(
+    module: nn.Module,
+    state: Mapping[str, torch.Tensor],
+    target: Mapping[str, torch.Tensor],
+    by_target: Mapping[str, str],
+    source: Source,
+    allow_shape_mismatch: Sequence[str],
+    report: LoadReport,
+) -> dict[str, torch.Tensor]:
+    """Every matched tensor in the shape and type of the model, or an error that names it."""
+    ready: dict[str, torch.Tensor] = {}
+    wrong: list[str] = []
+    for name, key in by_target.items():
+        value, goal = state[key], target[name]
+        if tables.is_table(name) and _same_width(name, value, goal):
+            fitted = tables.fit_table(
+                value,
+                name,
+                tuple(goal.shape),
+                tables.told_grid(module, name, goal.shape),
+                tables.stated_grid(source.grids, key, name),
+            )
+            if fitted is not value:
+                report.resized.append(name)
+            value = fitted
+        if value.shape != goal.shape:
+            if _fits(name, allow_shape_mismatch):
+                report.mismatched.append(name)
+            elif not name.endswith("num_batches_tracked"):
+                wrong.append(name)
+            continue
+        if value.is_floating_point() != goal.is_floating_point():
+            raise CheckpointError(
+                f"{source.label}: {name} is {value.dtype} in the file, {goal.dtype} in the model"
+            )
+        ready[name] = value.to(goal.dtype)
+    if wrong:
+        raise CheckpointError(_shape_message(wrong, state, target, by_target, source.label))
+    return ready
+
+
+def _same_width(name: str, value: torch.Tensor, goal: torch.Tensor) -> bool:
+    """Whether two tables differ in positions only."""
+    dimensions = 2 if name.endswith(tables.BIAS_TABLE) else 3
+    return value.dim() == goal.dim() == dimensions and value.shape[-1] == goal.shape[-1]
+
+
+def _shape_message(
+    wrong: Sequence[str],
+    state: Mapping[str, torch.Tensor],
+    target: Mapping[str, torch.Tensor],
+    by_target: Mapping[str, str],
+    label: str,
+) -> str:
+    name = wrong[0]
+    theirs, ours = tuple(state[by_target[name]].shape), tuple(target[name].shape)
+    message = f"{label}: {name} has the shape {theirs} in the file and {ours} in the model"
+    if len(wrong) > 1:
+        message += f", and {len(wrong) - 1} more differ"
+    owner = name.split(".", 1)[0]
+    if "head" in name and theirs and ours and theirs[0] != ours[0] and theirs[1:] == ours[1:]:
+        return (
+            f"{message}; the file's head was trained for {theirs[0]} classes: set "
+            f"num_classes={theirs[0]}, or accept a fresh head with "
+            f"allow_shape_mismatch=['{owner}.*']"
+        )
+    return f"{message}; if that is meant, accept it with allow_shape_mismatch=['{name}']"
+
+
+def _check_finite(ready: Mapping[str, torch.Tensor], label: str) -> None:
+    broken = [
+        key
+        for key, value in ready.items()
+        if value.is_floating_point() and not bool(torch.isfinite(value).all())
+    ]
+    if broken:
+        raise CheckpointError(f"{label}: not finite (NaN or infinite): {_names(broken)}")
+
+
+def label_of(path: Any) -> str:
+    """How a message names the origin of weights."""
+    return str(path) if path is not None else "the given weights"
