@@ -1,0 +1,21 @@
+# Fine-tuning at another resolution: 30 epochs, 5 of warm-up. Learning rate 2e-5 at 512 images per
+# step, in proportion for others; warm-up from 2e-8 and end at 2e-7 likewise.
+auto_scale_lr = dict(enable=True, base_batch_size=512)
+optim_wrapper = dict(
+    type="OptimWrapper",
+    constructor="polaformer.OptimConstructor",
+    optimizer=dict(type="AdamW", lr=2e-5, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-8),
+    clip_grad=dict(max_norm=5.0),
+    paramwise_cfg=dict(decay_rule="published"),
+)
+param_scheduler = dict(
+    type="polaformer.WarmupCosineLR",
+    T_max=30,
+    warmup=5,
+    warmup_ratio=1e-3,
+    eta_min_ratio=1e-2,
+    convert_to_iter_based=True,
+)
+train_cfg = dict(type="polaformer.EpochTrainLoop", max_epochs=30, val_interval=1)
+val_cfg = dict(type="polaformer.ValLoop")
+test_cfg = dict(type="polaformer.TestLoop")

@@ -1,0 +1,23 @@
+r"""Pola-Swin-B on ImageNet-1K at 224 pixels.
+
+Command (one machine with 8 GPUs):
+torchrun --nproc-per-node 8 tools/train.py \
+    configs/classification/pola-swin-b_300e_imagenet-224.py
+
+Expected: 83.8 % top-1 (published, arXiv 2501.15061); not measured with this code.
+Cost: 89.14 M parameters, 15.71 G multiply-adds per image; training time not measured.
+Step: 8 x 64 = 512 images, so the learning rate is 5e-4; it follows the number of processes.
+Weight decay as published: power, scale, positional_encoding are decayed too. The usual
+alternative: --cfg-options optim_wrapper.paramwise_cfg.decay_rule=usual
+"""
+
+_base_ = [
+    "../_base_/runtime.py",
+    "../_base_/tasks/classification.py",
+    "../_base_/models/classifier_mix.py",
+    "../_base_/datasets/imagenet.py",
+    "../_base_/schedules/300e.py",
+]
+
+model = dict(backbone=dict(type="polaformer.PolaSwin", arch="base", img_size=224))
+train_dataloader = dict(batch_size=64)
