@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import re
 import warnings
 import zipfile
@@ -60,17 +59,17 @@ def _read_torch(path: Path, map_location: str | torch.device) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.load(path, map_location=map_location, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, AttributeError, EOFError, KeyError, TypeError):
-        pass
-    except (OSError, ValueError, IndexError, AssertionError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is damaged: {_first_line(error)}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {_first_line(error)}") from error
+    except Exception as error:  # torch's reader fails in many ways; ours says why
+        _log.debug("%s: not a weights-only file: %s", path, _first_line(error))
     try:
         return _move(read_restricted(path), torch.device(map_location))
     except Refused as refused:
         raise UnsafeCheckpointError(
             f"{path} is refused: it would run code when opened (it asks for {refused}). If you "
-            "trust its origin, open it in the program that wrote it, keep its tensors only, and save "
-            "them with safetensors.torch.save_file; that file can be read here"
+            "trust its origin, open it in the program that wrote it, keep its tensors only, and "
+            "save them with safetensors.torch.save_file; that file can be read here"
         ) from None
 
 

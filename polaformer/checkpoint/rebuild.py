@@ -231,6 +231,12 @@ def _new_object(kind: Name, *arguments: Any) -> Any:
     return new(kind, arguments)
 
 
+def _method_of_record(owner: Any, name: Any) -> None:
+    """Record objects may list their own methods; these become None."""
+    if type(owner) is not Name or owner.full not in _RECORDS or type(name) is not str:
+        raise Refused("builtins.getattr")
+
+
 def _numpy_dtype(code: str, align: Any = False, copy: Any = True) -> np.dtype:
     if type(code) is not str or not _NUMPY_DTYPE.fullmatch(code):
         raise Refused(f"the NumPy type {code!r}")
@@ -301,6 +307,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "builtins.bytearray": _bytes(bytearray),
     "builtins.complex": _complex,
     "_codecs.encode": _encode,
+    "builtins.getattr": _method_of_record,
     "copyreg._reconstructor": _reconstructor,
     "copyreg.__newobj__": _new_object,
     "numpy.dtype": _numpy_dtype,

@@ -79,18 +79,18 @@ def read_restricted(path: Path) -> Any:
     damaged file.
     """
     try:
-        if zipfile.is_zipfile(path):
-            return _read_zip(path)
         with path.open("rb") as stream:
+            if stream.read(4) == b"PK\x03\x04":
+                return _read_zip(path)
+            stream.seek(0)
             return _read_sequential(stream, path.stat().st_size)
-    except Refused:
+    except (Refused, CheckpointError):
         raise
-    except CheckpointError:
-        raise
-    except (Damaged, EOFError, zipfile.BadZipFile, struct.error) as error:
+    except (Damaged, EOFError, zipfile.BadZipFile) as error:
         raise CheckpointError(f"{path} is damaged: {error or 'it ends too early'}") from error
-    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:
-        raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    except Exception as error:  # a damaged file can be wrong in any way
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CheckpointError(f"{path} is damaged: {reason}") from error
 
 
 def _read_zip(path: Path) -> Any:

@@ -92,8 +92,9 @@ def _block_to_ours(name: str, value: torch.Tensor, linear: bool) -> tuple[str, t
 def to_official(state: Mapping[str, torch.Tensor]) -> State:
     """Our names to the published ones, with the index and mask buffers of softmax blocks.
 
-    A mask needs the grid, which is known if a linear block sees the whole of a square one, as in
-    all released models; without it masks are left out. Norms of stages before the last have no place.
+    A mask needs the grid, known if a linear block sees the whole of a square one, as in all
+    released models; without it masks are left out. Norms of stages before the last have no
+    published place and are dropped.
     """
     grid = _first_grid(state)
     ours, head = split_ours(state, is_ours, NAME)
