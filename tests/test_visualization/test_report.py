@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import tarfile
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from conftest_visualization import write, write_scalars
+
+from polaformer.visualization import load_results, write_report
+from polaformer.visualization.pictures import choose_predictions, draw_pictures
+from polaformer.visualization.report import non_finite_steps, skipped_files
+
+ROOT = Path(__file__).resolve().parents[2]
+VOID = {"meta", "img", "br"}
+
+
+class Checker(HTMLParser):
+    """Notes unbalanced tags and everything that would be fetched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.errors: list[str] = []
+        self.fetched: list[str] = []
+        self.pictures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href"):
+                self.pictures += (value or "").startswith("data:image/png;base64,")
+                if not (value or "").startswith("data:"):
+                    self.fetched.append(value or "")
+        if tag == "img" and not dict(attrs).get("alt"):
+            self.errors.append("img without alt")
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.errors.append(f"unexpected </{tag}>")
+
+
+def checked(work_dir: Path) -> tuple[str, Checker]:
+    html = write_report(work_dir).read_text(encoding="utf-8")
+    checker = Checker()
+    checker.feed(html)
+    assert checker.errors == []
+    assert checker.open == []
+    assert checker.fetched == []
+    return html, checker
+
+
+def test_a_finished_run(finished_run: Path) -> None:
+    html, checker = checked(finished_run)
+    assert "83.33 % top-1 on 6 test images" in html
+    assert checker.pictures == 3
+    assert "None found in run card, scalars and log." in html
+    assert "<td>dog</td><td class=number>50.00</td><td class=number>1</td>" in html
+    assert "<td>dog</td><td>bird</td><td class=number>1</td><td class=number>50.0</td>" in html
+    assert "tools/train.py x" in html
+    assert "versions.torch" in html
+    for name in ("predictions", "curves", "confusion", "overview"):
+        assert (finished_run / f"{name}.png").is_file()
+    assert not list(finished_run.glob(".*"))
+
+
+def test_an_empty_run_says_what_is_missing(tmp_path: Path) -> None:
+    html, checker = checked(tmp_path)
+    assert "No test result yet" in html
+    assert checker.pictures == 0
+    for name in ("run_card.json", "metrics.json", "predictions.json", "scalars.json"):
+        assert f"missing: {name}" in html
+
+
+def test_a_run_that_goes_on_shows_its_curves(finished_run: Path) -> None:
+    for name in ("metrics.json", "predictions.json"):
+        (finished_run / name).unlink()
+    with (finished_run / "scalars.json").open("a") as file:
+        file.write('{"loss": 0.1, "it')
+    html, checker = checked(finished_run)
+    assert checker.pictures == 1
+    assert "No test result yet" in html
+
+
+def test_pictures_that_cannot_be_drawn_any_more_go(finished_run: Path) -> None:
+    write_report(finished_run)
+    write(finished_run, "metrics.json", {"metrics": {"top1": 50}})
+    write_report(finished_run)
+    assert not (finished_run / "confusion.png").exists()
+    assert (finished_run / "curves.png").exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "predictions.json", "run_card.json"])
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "7", '{"metrics": [1]}', "[{}, 3]"])
+def test_broken_files_never_stop_the_page(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    html, _ = checked(tmp_path)
+    assert "No test result yet" in html
+
+
+def test_everything_is_escaped(finished_run: Path) -> None:
+    evil = "<script>alert('x')</script>"
+    write(finished_run, "run_card.json", {evil: evil, "skipped": [[evil, evil]]})
+    metrics = json.loads((finished_run / "metrics.json").read_text())
+    metrics["classes"] = [evil, "dog", "bird"]
+    metrics["metrics"][evil] = evil
+    write(finished_run, "metrics.json", metrics)
+    (finished_run / "config.py").write_text(f"# {evil}")
+    (finished_run / "a.log").write_text(f"t - mmengine - WARNING - {evil}\n")
+    html, _ = checked(finished_run)
+    assert "<script" not in html
+    assert html.count("&lt;script&gt;") >= 6
+
+
+def test_problems_are_listed(finished_run: Path) -> None:
+    write_scalars(finished_run, lambda step: float("nan") if step == 15 else 1.0)
+    card = {"data": {"train": {"skipped": [["a.jpg", "cut off"], "b.jpg"]}}}
+    write(finished_run, "run_card.json", card)
+    html, _ = checked(finished_run)
+    assert "not finite at 1 logged steps: 15" in html
+    assert "2 files skipped: a.jpg (cut off), b.jpg" in html
+
+
+def test_helpers_on_their_own() -> None:
+    assert non_finite_steps([{"loss": None, "iter": 3, "step": 3}, {"top1": None, "step": 1}]) == [
+        3
+    ]
+    assert skipped_files({"skipped": [], "n_skipped": 0, "a": {"skipped_files": 4}}) == [
+        "skipped_files: 4"
+    ]
+
+
+def test_images_that_are_gone_are_said(finished_run: Path) -> None:
+    for path in finished_run.glob("?.png"):
+        path.unlink()
+    html, checker = checked(finished_run)
+    assert checker.pictures == 2
+    assert "none of the predicted images can be opened" in html
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+def test_images_come_from_an_archive_too(finished_run: Path, kind: str) -> None:
+    archive = finished_run / f"val.{kind}"
+    files = sorted(finished_run.glob("?.png"))
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as packed:
+            for path in files:
+                packed.write(path, f"pets/{path.name}")
+    else:
+        with tarfile.open(archive, "w") as packed_tar:
+            for path in files:
+                packed_tar.add(path, f"pets/{path.name}")
+    rows = json.loads((finished_run / "predictions.json").read_text())
+    for row in rows:
+        row["path"] = f"{archive}/pets/{Path(row['path']).name}"
+    write(finished_run, "predictions.json", rows)
+    for path in files:
+        path.unlink()
+    drawn, problems = draw_pictures(load_results(finished_run))
+    assert "predictions" in drawn
+    assert problems == []
+
+
+def test_wrong_predictions_lead_and_leave_room_for_right_ones() -> None:
+    rows = [
+        {
+            "index": i,
+            "label": i % 2,
+            "prediction": (i + (i < 30)) % 2,
+            "score": i / 100,
+        }
+        for i in range(100)
+    ]
+    chosen = choose_predictions(rows, limit=20)
+    assert [row["index"] for row in chosen[:10]] == list(range(29, 19, -1))
+    right = chosen[10:]
+    assert len(right) == 10
+    assert all(row["label"] == row["prediction"] for row in right)
+    assert [row["label"] for row in right] == [0, 1] * 5
+    assert choose_predictions(rows, limit=20) == chosen
+
+
+def test_few_predictions_are_all_taken() -> None:
+    rows = [{"label": 0, "prediction": p} for p in (0, 1, 1)]
+    assert len(choose_predictions(rows, limit=32)) == 3
+    assert choose_predictions([], limit=32) == []
+
+
+def load_tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("report_tool", ROOT / "tools" / "report.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_tool_prints_where_it_wrote(
+    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    tool = load_tool()
+    assert tool.main([str(finished_run)]) == 0
+    assert capsys.readouterr().out.strip() == str(finished_run / "report.html")
+    assert tool.main([str(tmp_path / "nowhere"), str(finished_run)]) == 2
+    captured = capsys.readouterr()
+    assert re.search("error: .*nowhere.* is not a folder", captured.err)
+    assert "report.html" in captured.out
