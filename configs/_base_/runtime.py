@@ -2,9 +2,22 @@ runner_type = "polaformer.Runner"
 default_hooks = dict(
     runtime_info=dict(type="RuntimeInfoHook"),
     timer=dict(type="IterTimerHook"),
-    logger=dict(type="LoggerHook", interval=50),
+    sampler_seed=dict(type="DistSamplerSeedHook"),
+    step_seed=dict(type="polaformer.StepSeedHook"),
+    health=dict(type="polaformer.HealthHook", max_bad_steps=10),
+    throughput=dict(type="polaformer.ThroughputHook"),
+    logger=dict(type="polaformer.LoggerHook", interval=100),
+    progress=dict(type="polaformer.ProgressHook"),
     param_scheduler=dict(type="ParamSchedulerHook"),
-    checkpoint=dict(type="CheckpointHook", interval=1, max_keep_ckpts=3, save_best="top1"),
+    run_card=dict(type="polaformer.RunCardHook"),
+    checkpoint=dict(
+        type="polaformer.CheckpointHook",
+        interval=1,
+        max_keep_ckpts=3,
+        save_best="top1",
+        rule="greater",
+    ),
+    interrupt=dict(type="polaformer.InterruptHook"),
 )
 custom_hooks = []
 env_cfg = dict(cudnn_benchmark=False, mp_cfg=dict(mp_start_method="fork"))

@@ -74,7 +74,9 @@ class OptimConstructor:
             {"params": group.params, "lr": group.lr, "weight_decay": group.weight_decay}
             for group in groups
         ]
-        optimizer = OPTIMIZERS.build({**self.optimizer_cfg, "params": settings})
+        optimizer = OPTIMIZERS.build(
+            {"_scope_": "mmengine", **self.optimizer_cfg, "params": settings}
+        )
         return OPTIM_WRAPPERS.build(self.wrapper_cfg, default_args={"optimizer": optimizer})
 
     def groups(self, model: nn.Module) -> list[Group]:

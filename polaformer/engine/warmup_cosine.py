@@ -6,7 +6,7 @@ import math
 
 from mmengine.optim import OptimWrapper
 from mmengine.optim.scheduler.lr_scheduler import LRSchedulerMixin
-from mmengine.optim.scheduler.param_scheduler import _ParamScheduler
+from mmengine.optim.scheduler.param_scheduler import INF, _ParamScheduler
 from torch.optim import Optimizer
 
 from polaformer.errors import UserError
@@ -27,7 +27,8 @@ class WarmupCosineLR(LRSchedulerMixin, _ParamScheduler):
 
     ``warmup`` and ``T_max`` are epochs, or iterations with ``by_epoch=False``; with
     ``convert_to_iter_based=True`` in the config they are epochs and the rate changes each
-    iteration. The value depends on the step alone, so a resumed run continues exactly.
+    iteration. After ``end``, by default mmengine's end of the training, the rate stays as it is.
+    The value depends on the step alone, so a resumed run continues exactly.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class WarmupCosineLR(LRSchedulerMixin, _ParamScheduler):
         warmup: int = 0,
         warmup_ratio: float = 1e-3,
         eta_min_ratio: float = 1e-2,
+        end: int = INF,
         last_step: int = -1,
         by_epoch: bool = True,
         verbose: bool = False,
@@ -52,7 +54,9 @@ class WarmupCosineLR(LRSchedulerMixin, _ParamScheduler):
         self.warmup = warmup
         self.warmup_ratio = warmup_ratio
         self.eta_min_ratio = eta_min_ratio
-        super().__init__(optimizer, last_step=last_step, by_epoch=by_epoch, verbose=verbose)
+        super().__init__(
+            optimizer, end=end, last_step=last_step, by_epoch=by_epoch, verbose=verbose
+        )
 
     @classmethod
     def build_iter_from_epoch(
@@ -63,6 +67,7 @@ class WarmupCosineLR(LRSchedulerMixin, _ParamScheduler):
         warmup: float = 0,
         warmup_ratio: float = 1e-3,
         eta_min_ratio: float = 1e-2,
+        end: int = INF,
         last_step: int = -1,
         by_epoch: bool = True,
         verbose: bool = False,
@@ -76,6 +81,7 @@ class WarmupCosineLR(LRSchedulerMixin, _ParamScheduler):
             warmup=int(warmup * epoch_length),
             warmup_ratio=warmup_ratio,
             eta_min_ratio=eta_min_ratio,
+            end=end if end == INF else int(end * epoch_length),
             last_step=last_step,
             by_epoch=False,
             verbose=verbose,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from polaformer.engine import OptimConstructor
+from polaformer.engine.optim_constructor import OptimConstructor
 from polaformer.errors import UserError
 
 LR, DECAY = 1e-3, 0.05

@@ -6,7 +6,7 @@ import pytest
 import torch
 from timm.scheduler import CosineLRScheduler
 
-from polaformer.engine import WarmupCosineLR
+from polaformer.engine.warmup_cosine import WarmupCosineLR
 from polaformer.errors import UserError
 from polaformer.registry import PARAM_SCHEDULERS
 

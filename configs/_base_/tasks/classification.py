@@ -1,2 +1,2 @@
 default_scope = "polaformer"
-visualizer = dict(type="Visualizer", vis_backends=[dict(type="LocalVisBackend")])
+visualizer = dict(type="polaformer.Visualizer", vis_backends=[dict(type="polaformer.LocalBackend")])
