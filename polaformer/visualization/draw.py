@@ -30,9 +30,9 @@ from polaformer.visualization.figure import (
 from polaformer.visualization.results import (
     Series,
     finite,
-    iterations_per_epoch,
-    series,
     split_scalars,
+    train_series,
+    val_series,
 )
 
 if TYPE_CHECKING:
@@ -102,11 +102,10 @@ def draw_curves(
     UserError if there is nothing to draw.
     """
     train, val = split_scalars(records)
-    per_epoch = iterations_per_epoch(train)
-    train_loss = series(train, "loss", per_epoch)
-    val_loss = series(val, "loss")
-    top1 = series(val, "top1")
-    rate = series(train, "base_lr", per_epoch) or series(train, "lr", per_epoch)
+    train_loss = train_series(train, "loss")
+    val_loss = val_series(val, "loss")
+    top1 = val_series(val, "top1")
+    rate = train_series(train, "base_lr") or train_series(train, "lr")
     if not any((train_loss, val_loss, top1, rate)):
         raise UserError("no curves to draw: the scalars hold no loss, lr or top1")
     figure = new_figure(10.8, 3.5)
@@ -116,10 +115,11 @@ def draw_curves(
     _draw_losses(loss_axes, train_loss, val_loss)
     _draw_top1(top1_axes, top1)
     _draw_rate(rate_axes, rate)
+    counts_epochs = bool(val) or any("epoch" in record for record in train)
     last = max(curve.x[-1] for curve in (train_loss, val_loss, top1, rate) if curve is not None)
     for axes in (loss_axes, top1_axes, rate_axes):
         axes.set_xlim(0, max(last, 1e-9))
-        axes.set_xlabel("epoch" if per_epoch != 1 or val else "step")
+        axes.set_xlabel("epoch" if counts_epochs else "iteration")
     return save_figure(figure, out)
 
 

@@ -20,7 +20,14 @@ from polaformer.visualization.page import (
     table,
 )
 from polaformer.visualization.pictures import draw_pictures
-from polaformer.visualization.results import RunResults, finite, load_results, split_scalars
+from polaformer.visualization.results import (
+    RunResults,
+    finite,
+    load_results,
+    split_scalars,
+    train_step,
+    val_epoch,
+)
 
 _FOLD_ABOVE = 25
 
@@ -67,6 +74,7 @@ def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
     found = [f"the training loss was not finite at {len(steps)} logged steps: {_first(steps)}"]
     bad = finite(results.metrics.get("non_finite"))
     parts = [
+        *unfinished(results.card),
         *(found if steps else []),
         *skipped_files(results.card),
         *([f"{bad:.0f} test images have scores that are not finite"] if bad else []),
@@ -82,11 +90,22 @@ def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
     )
 
 
+def unfinished(card: Mapping[str, Any]) -> list[str]:
+    """One sentence if the run card says that the run goes on, was interrupted or failed."""
+    status = card.get("status")
+    if status in (None, "finished"):
+        return []
+    starts = card.get("starts")
+    last = starts[-1] if isinstance(starts, list) and starts else {}
+    reason = _mapping(last).get("reason")
+    return [f"training has not finished: {status}" + (f" ({reason})" if reason else "")]
+
+
 def non_finite_steps(scalars: Iterable[Mapping[str, Any]]) -> list[int]:
     """Logged training steps whose loss is there but is not a finite number."""
     train, _ = split_scalars(scalars)
     return [
-        int(finite(record.get("step", record.get("iter"))) or 0)
+        int(train_step(record) or 0)
         for record in train
         if "loss" in record and finite(record["loss"]) is None
     ]
@@ -156,7 +175,7 @@ def _training(results: RunResults) -> str:
     }
     rows = []
     for record in val:
-        epoch = int(finite(record.get("step", record.get("epoch"))) or 0)
+        epoch = int(val_epoch(record) or 0)
         rows.append(
             (
                 epoch,
@@ -245,7 +264,18 @@ def flatten(card: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from flatten(value, f"{name}.")
-        elif isinstance(value, (list, tuple)):
-            yield name, _first(value)
+        elif isinstance(value, list):
+            yield from _flatten_list(name, value)
         else:
             yield name, "" if value is None else str(value)
+
+
+def _flatten_list(name: str, values: list[Any]) -> Iterator[tuple[str, str]]:
+    if not any(isinstance(value, Mapping) for value in values):
+        yield name, _first(values)
+        return
+    for index, value in enumerate(values):
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}[{index}].")
+        else:
+            yield f"{name}[{index}]", str(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,20 +121,32 @@ def read_scalars(path: str | Path) -> list[dict[str, Any]]:
 def split_scalars(
     records: Iterable[Mapping[str, Any]],
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(training, validation) records: a training record is one that counts its iteration.
+    """(training, validation) records, each sorted by step.
 
-    Prefixes such as ``val/`` are dropped. Of two records for the same step the later one counts:
+    A validation record holds an accuracy or a key under ``val/``, a training record a learning rate
+    or an iteration. Prefixes are dropped. Of two records for the same step the later one counts:
     the run was resumed from before it.
     """
     train: dict[float, dict[str, Any]] = {}
     val: dict[float, dict[str, Any]] = {}
     for raw in records:
         record = {key.rsplit("/", 1)[-1]: value for key, value in raw.items()}
-        is_train = "iter" in record or "lr" in record
-        step = finite(record.get("step", record.get("iter", record.get("epoch"))))
+        measured = any(key.startswith("val/") for key in raw) or "top1" in record
+        is_train = not measured and ("lr" in record or "iter" in record)
+        step = train_step(record) if is_train else val_epoch(record)
         if step is not None:
             (train if is_train else val)[step] = record
     return [train[step] for step in sorted(train)], [val[step] for step in sorted(val)]
+
+
+def train_step(record: Mapping[str, Any]) -> float | None:
+    """Iterations done when a training record was written."""
+    return finite(record.get("step", record.get("iter", record.get("epoch"))))
+
+
+def val_epoch(record: Mapping[str, Any]) -> float | None:
+    """The epoch that a validation record belongs to; where it has none, its step counts epochs."""
+    return finite(record.get("epoch", record.get("step")))
 
 
 def iterations_per_epoch(train: Sequence[Mapping[str, Any]]) -> float:
@@ -142,24 +154,26 @@ def iterations_per_epoch(train: Sequence[Mapping[str, Any]]) -> float:
     ratios = [
         step / epoch
         for record in train
-        if (step := finite(record.get("step", record.get("iter"))))
-        and (epoch := finite(record.get("epoch")))
+        if (step := train_step(record)) and (epoch := finite(record.get("epoch")))
     ]
     return max(ratios, default=1.0)
 
 
-def series(records: Sequence[Mapping[str, Any]], key: str, per_epoch: float = 1.0) -> Series | None:
-    """The curve of ``key`` over epochs, or None if no record holds it.
+def train_series(train: Sequence[Mapping[str, Any]], key: str) -> Series | None:
+    """The curve of ``key`` over (fractions of) epochs, or None if no record holds it."""
+    per_epoch = iterations_per_epoch(train)
+    return _series(train, key, lambda record: (train_step(record) or 0.0) / per_epoch)
 
-    Steps are divided by ``per_epoch``; a value that is not a finite number becomes NaN.
-    """
-    points = [
-        (step / per_epoch, _number(record[key]))
-        for record in records
-        if key in record
-        and (step := finite(record.get("step", record.get("iter", record.get("epoch")))))
-        is not None
-    ]
+
+def val_series(val: Sequence[Mapping[str, Any]], key: str) -> Series | None:
+    """The curve of ``key`` over epochs, or None if no record holds it."""
+    return _series(val, key, lambda record: val_epoch(record) or 0.0)
+
+
+def _series(
+    records: Sequence[Mapping[str, Any]], key: str, place: Callable[[Mapping[str, Any]], float]
+) -> Series | None:
+    points = [(place(record), _number(record[key])) for record in records if key in record]
     if not points:
         return None
     x, y = zip(*points, strict=True)

@@ -127,6 +127,14 @@ def test_problems_are_listed(finished_run: Path) -> None:
     assert "2 files skipped: a.jpg (cut off), b.jpg" in html
 
 
+def test_a_run_that_did_not_finish_says_why(finished_run: Path) -> None:
+    starts = [{"epoch": 0}, {"epoch": 1, "reason": "loss <nan> 5 times"}]
+    write(finished_run, "run_card.json", {"status": "failed", "starts": starts})
+    html, _ = checked(finished_run)
+    assert "training has not finished: failed (loss &lt;nan&gt; 5 times)" in html
+    assert "<td>starts[1].epoch</td>" in html
+
+
 def test_helpers_on_their_own() -> None:
     assert non_finite_steps([{"loss": None, "iter": 3, "step": 3}, {"top1": None, "step": 1}]) == [
         3

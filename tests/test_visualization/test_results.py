@@ -12,8 +12,9 @@ from polaformer.visualization.results import (
     load_results,
     read_log_problems,
     read_scalars,
-    series,
     split_scalars,
+    train_series,
+    val_series,
 )
 
 
@@ -39,14 +40,14 @@ def test_a_resumed_run_keeps_the_later_record_of_a_step() -> None:
 def test_steps_become_epochs() -> None:
     train = [{"loss": 1.0, "step": step, "epoch": (step + 9) // 10} for step in (5, 10, 15, 20)]
     assert iterations_per_epoch(train) == 10
-    curve = series(train, "loss", 10)
+    curve = train_series(train, "loss")
     assert curve is not None
     assert curve.x == (0.5, 1.0, 1.5, 2.0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, None, "high", True, [1]])
 def test_what_is_no_finite_number_becomes_nan(value: object) -> None:
-    curve = series(
+    curve = train_series(
         [{"loss": value, "step": 1}, {"loss": 2, "step": 2}, {"lr": 1, "step": 3}], "loss"
     )
     assert curve is not None
@@ -54,8 +55,22 @@ def test_what_is_no_finite_number_becomes_nan(value: object) -> None:
     assert curve.y[1:] == (2.0,)
 
 
+def test_validation_may_count_iterations_or_epochs() -> None:
+    records = [
+        {"lr": 0.1, "loss": 2.0, "epoch": 1, "iter": 7, "step": 7},
+        {"top1": 50.0, "loss": 1.0, "epoch": 1, "iter": 7, "step": 7},
+        {"val/loss": 0.5, "step": 2},
+    ]
+    train, val = split_scalars(records)
+    assert [record["loss"] for record in train] == [2.0]
+    curve = val_series(val, "loss")
+    assert curve is not None
+    assert curve.x == (1.0, 2.0)
+    assert curve.y == (1.0, 0.5)
+
+
 def test_a_curve_that_was_not_logged_is_none() -> None:
-    assert series([{"loss": 1.0, "step": 1}], "top1") is None
+    assert val_series([{"loss": 1.0, "step": 1}], "top1") is None
     assert iterations_per_epoch([]) == 1.0
 
 
