@@ -108,7 +108,7 @@ def plain(value: Any) -> Any:
         return value.item()
     for kind in (bool, int, float, str, bytes):
         if isinstance(value, kind):
-            return kind(value)  # type: ignore[call-overload]
+            return kind(value)  # type: ignore[arg-type,call-overload]
     if value is None:
         return None
     if isinstance(value, np.ndarray):

@@ -1,6 +1,12 @@
-"""Training and evaluation: launcher, runner, loops, hooks, optimisation."""
+"""Training and evaluation: runner, loops, hooks, trackers. Importing it registers them all."""
 
-from polaformer.engine.optim_constructor import OptimConstructor
-from polaformer.engine.warmup_cosine import WarmupCosineLR
-
-__all__ = ["OptimConstructor", "WarmupCosineLR"]
+from polaformer.engine import (  # noqa: F401
+    data,
+    hooks,
+    loops,
+    optim_constructor,
+    runner,
+    trackers,
+    warmup_cosine,
+    weights,
+)

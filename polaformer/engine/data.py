@@ -1,0 +1,140 @@
+"""Which samples a run sees, in which order, and with which random numbers.
+
+``EpochSampler`` fixes the order by (seed, epoch) and hands out indices that carry their own seed;
+``SeededDataset`` applies that seed around the wrapped dataset's ``__getitem__``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from mmengine.dist import get_dist_info
+from torch.utils.data import Sampler, get_worker_info
+
+from polaformer.engine.seeding import derive_seed, isolated_randomness, seed_everything
+from polaformer.errors import UserError
+from polaformer.registry import DATA_SAMPLERS
+
+
+class SeededIndex(int):
+    """An index into a dataset that knows the seed of this one visit."""
+
+    seed: int
+
+    def __new__(cls, value: int, seed: int) -> SeededIndex:
+        index = super().__new__(cls, value)
+        index.seed = seed
+        return index
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SeededIndex, (int(self), self.seed)
+
+
+class SeededDataset:
+    """A dataset whose random numbers depend only on the seed that its index carries.
+
+    An index without a seed is passed on as it is. In the main process the generators are put back
+    afterwards, so the number of workers does not change what the model draws. Every other
+    attribute is the wrapped dataset's.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        # Special names stay hidden: __getitems__ of a Subset would go around the seeding.
+        if name.startswith("__") or name == "dataset":
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        seed = getattr(index, "seed", None)
+        if seed is None:
+            return self.dataset[index]
+        guard = isolated_randomness() if get_worker_info() is None else nullcontext()
+        with guard:
+            seed_everything(seed)
+            return self.dataset[int(index)]
+
+
+@DATA_SAMPLERS.register_module()
+class EpochSampler(Sampler):
+    """The indices of one epoch for this process, each with a seed of its own.
+
+    One order per (seed, epoch) is dealt to the processes in turn, so step ``t`` of ``p`` processes
+    with batch size ``b`` sees the same ``p * b`` samples as one process with batch size ``p * b``.
+
+    Args:
+        dataset: anything with a length.
+        shuffle: a new order each epoch; otherwise 0, 1, 2, …
+        seed: of the run; the runner passes its own.
+        round_up: repeat samples from the front until every process has the same number. Without
+            it no sample is repeated: processes may differ by one sample, or, after
+            ``set_even(True)``, the rest that does not divide is left out this epoch.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        shuffle: bool = True,
+        seed: int | None = 0,
+        round_up: bool = False,
+    ) -> None:
+        if len(dataset) == 0:
+            raise UserError(f"the {type(dataset).__name__} dataset holds no sample")
+        self.rank, self.world_size = get_dist_info()
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = 0 if seed is None else int(seed)
+        self.round_up = round_up
+        self.even = False
+        self.epoch = 0
+        self.start = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of ``epoch``, from its first sample."""
+        self.epoch = int(epoch)
+        self.start = 0
+
+    def set_start(self, samples: int) -> None:
+        """Leave out the first ``samples`` of the epoch, counted over all processes."""
+        if samples % self.world_size and samples < self.total:
+            raise UserError(
+                f"cannot continue after {samples} samples with {self.world_size} processes: "
+                "the number does not divide; use the earlier number of processes"
+            )
+        self.start = int(samples)
+
+    def set_even(self, even: bool) -> None:
+        """Give every process the same number of samples, which training in step needs."""
+        self.even = even
+
+    @property
+    def total(self) -> int:
+        """Samples of one epoch over all processes."""
+        count, world = len(self.dataset), self.world_size
+        if self.round_up:
+            return -(-count // world) * world
+        return count // world * world if self.even else count
+
+    def __len__(self) -> int:
+        return -(-(self.total - self.rank) // self.world_size)
+
+    def __iter__(self) -> Iterator[SeededIndex]:
+        order = self._order()
+        for position in range(self.start + self.rank, self.total, self.world_size):
+            index = order[position % len(order)]
+            yield SeededIndex(index, derive_seed(self.seed, self.epoch, index))
+
+    def _order(self) -> list[int]:
+        count = len(self.dataset)
+        if not self.shuffle:
+            return list(range(count))
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, self.epoch))
+        return torch.randperm(count, generator=generator).tolist()

@@ -1,0 +1,152 @@
+"""Which checkpoints are kept; what is worse never takes the place of what is there."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from typing import Any
+
+import torch
+from mmengine.dist import is_main_process
+from mmengine.fileio import get_file_backend
+from mmengine.hooks import CheckpointHook as _CheckpointHook
+from mmengine.hooks import EMAHook
+
+from polaformer.engine.state import unwrapped
+from polaformer.registry import HOOKS
+
+
+def not_finite(module: torch.nn.Module) -> list[str]:
+    """The names of parameters and buffers that hold a value which is not finite."""
+    return [
+        name
+        for name, value in module.state_dict().items()
+        if value.is_floating_point() and not torch.isfinite(value).all()
+    ]
+
+
+@HOOKS.register_module()
+class CheckpointHook(_CheckpointHook):
+    """mmengine's hook with three guards.
+
+    Weights that are not finite are not stored. An old checkpoint, or the best one so far, is
+    removed after its successor is safely on disk, not before. A metric that is not finite never
+    counts as best.
+    """
+
+    out_dir: str | None
+
+    def before_train(self, runner: Any) -> None:
+        """Find the best checkpoint of an earlier start again, also if the folder was moved."""
+        folder = runner.work_dir if self.out_dir is None else self.out_dir
+        if folder != runner.work_dir:
+            folder = os.path.join(folder, os.path.basename(os.path.normpath(runner.work_dir)))
+        os.makedirs(folder, exist_ok=True)
+        self.out_dir = folder
+        self.file_backend = get_file_backend(folder)
+        hub = runner.message_hub
+        if self.max_keep_ckpts > 0:
+            kept = hub.get_info("keep_ckpt_ids", [])
+            self.keep_ckpt_ids = deque(kept[-self.max_keep_ckpts :], self.max_keep_ckpts)
+        if self.save_best:
+            keys = self.key_indicators
+            names = ["best_ckpt"] if len(keys) == 1 else [f"best_ckpt_{key}" for key in keys]
+            paths = [_found_in(folder, hub.get_info(name)) for name in names]
+            self._set_best_paths(dict(zip(keys, paths, strict=True)))
+
+    def _weights_good(self, runner: Any) -> bool:
+        modules = [unwrapped(runner.model)]
+        modules += [hook.ema_model for hook in runner.hooks if isinstance(hook, EMAHook)]
+        bad = [name for module in modules for name in not_finite(module)]
+        if bad:
+            runner.logger.warning(
+                f"no checkpoint at iteration {runner.iter}: {len(bad)} weights are not finite, "
+                f"for example {bad[0]}"
+            )
+        return not bad
+
+    def _save_checkpoint_with_step(self, runner: Any, step: int, meta: dict) -> None:
+        if not self._weights_good(runner):
+            return
+        stale = self._rotate(runner, step)
+        filename = self.filename_tmpl.format(step)
+        self.last_ckpt = self.file_backend.join_path(self.out_dir, filename)
+        runner.message_hub.update_info("last_ckpt", self.last_ckpt)
+        runner.save_checkpoint(
+            self.out_dir,
+            filename,
+            save_optimizer=self.save_optimizer,
+            save_param_scheduler=self.save_param_scheduler,
+            meta=meta,
+            by_epoch=self.by_epoch,
+        )
+        if is_main_process():
+            write_last(runner.work_dir, self.last_ckpt)
+            _remove(stale)
+
+    def _rotate(self, runner: Any, step: int) -> list[str]:
+        """Note ``step`` as kept; returns the files that are one too many then."""
+        if self.max_keep_ckpts <= 0 or step in self.keep_ckpt_ids:
+            return []
+        steps = [*self.keep_ckpt_ids, step]
+        kept = steps[-self.max_keep_ckpts :]
+        self.keep_ckpt_ids.clear()
+        self.keep_ckpt_ids.extend(kept)
+        runner.message_hub.update_info("keep_ckpt_ids", kept)
+        names = [self.filename_tmpl.format(old) for old in steps if old not in kept]
+        return [os.path.join(str(self.out_dir), name) for name in names]
+
+    def _save_best_checkpoint(self, runner: Any, metrics: dict) -> None:
+        if not self.save_best:
+            return
+        usable = {
+            key: value
+            for key, value in metrics.items()
+            if not (isinstance(value, float) and not math.isfinite(value))
+        }
+        dropped = [key for key in self.key_indicators if key in metrics and key not in usable]
+        if dropped:
+            runner.logger.warning(f"no best checkpoint: {', '.join(dropped)} is not finite")
+            return
+        if not self._weights_good(runner):
+            return
+        before = self._best_paths()
+        self._set_best_paths(dict.fromkeys(before))
+        super()._save_best_checkpoint(runner, metrics)
+        after = self._best_paths()
+        self._set_best_paths({key: after[key] or before[key] for key in before})
+        if is_main_process():
+            replaced = [key for key in before if after[key] and before[key] != after[key]]
+            _remove([path for key in replaced if (path := before[key]) is not None])
+
+    def _best_paths(self) -> dict[str, str | None]:
+        if len(self.key_indicators) == 1:
+            return {self.key_indicators[0]: self.best_ckpt_path}
+        return {key: self.best_ckpt_path_dict.get(key) for key in self.key_indicators}
+
+    def _set_best_paths(self, paths: dict[str, str | None]) -> None:
+        if len(self.key_indicators) == 1:
+            self.best_ckpt_path = next(iter(paths.values()))
+        else:
+            self.best_ckpt_path_dict = dict(paths)
+
+
+def _found_in(folder: str, path: str | None) -> str | None:
+    """A checkpoint that a hub remembers, where it is now; None if it is gone."""
+    places = [path, os.path.join(folder, os.path.basename(path))] if path else []
+    return next((place for place in places if os.path.isfile(place)), None)
+
+
+def write_last(work_dir: str, path: str) -> None:
+    """Name the newest checkpoint in ``last_checkpoint``, atomically."""
+    target = os.path.join(work_dir, "last_checkpoint")
+    with open(f"{target}.tmp", "w", encoding="utf-8") as stream:
+        stream.write(path)
+    os.replace(f"{target}.tmp", target)
+
+
+def _remove(paths: list[str]) -> None:
+    for path in paths:
+        if os.path.isfile(path):
+            os.remove(path)

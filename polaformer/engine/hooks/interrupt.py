@@ -1,0 +1,78 @@
+"""A polite end: save at the next step, then stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import torch
+from mmengine.device import get_device
+from mmengine.dist import all_reduce, get_world_size, is_main_process
+from mmengine.hooks import Hook
+
+from polaformer.engine.hooks.checkpoint import write_last
+from polaformer.registry import HOOKS
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop and has saved itself; the message says where."""
+
+
+@HOOKS.register_module()
+class InterruptHook(Hook):
+    """On SIGTERM or the first Ctrl-C write ``iter_N.pth`` after the running step and stop.
+
+    A second signal stops at once. With several processes they agree every ``interval`` steps.
+    """
+
+    priority = "LOWEST"
+
+    def __init__(self, interval: int = 10) -> None:
+        self.interval = interval
+        self._asked: int | None = None
+        self._previous: dict[int, Any] = {}
+
+    def before_train(self, runner: Any) -> None:
+        """Listen for the signals; only the main thread may."""
+        self._asked = None
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._previous[number] = signal.signal(number, self._ask)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        self._asked = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+
+    def after_train(self, runner: Any) -> None:
+        """Stop listening."""
+        self._restore()
+
+    def after_train_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: dict | None = None
+    ) -> None:
+        """Save and stop if a signal has come."""
+        if not self._agreed(runner):
+            return
+        name = f"iter_{runner.iter + 1}.pth"
+        runner.save_checkpoint(runner.work_dir, name, by_epoch=False)
+        path = os.path.join(runner.work_dir, name)
+        if is_main_process():
+            write_last(runner.work_dir, path)
+        raise Interrupted(f"stopped after iteration {runner.iter + 1}, saved in {path}")
+
+    def _agreed(self, runner: Any) -> bool:
+        if get_world_size() == 1:
+            return self._asked is not None
+        if (runner.iter + 1) % self.interval:
+            return False
+        asked = torch.tensor(float(self._asked is not None), device=get_device())
+        all_reduce(asked, "max")
+        return bool(asked)

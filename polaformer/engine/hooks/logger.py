@@ -1,0 +1,68 @@
+"""Plain log lines and scalars for the trackers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmengine.dist import is_main_process
+from mmengine.hooks import LoggerHook as _LoggerHook
+
+from polaformer.registry import HOOKS
+
+
+def numbers(metrics: dict | None) -> dict[str, float]:
+    """The entries of ``metrics`` that are numbers."""
+    found: dict[str, float] = {}
+    for key, value in (metrics or {}).items():
+        value = value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else value
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found[key] = value
+    return found
+
+
+def text(values: dict[str, float]) -> str:
+    """``values`` for a log line."""
+    return "  ".join(f"{key}: {value:.4f}" for key, value in values.items())
+
+
+@HOOKS.register_module()
+class LoggerHook(_LoggerHook):
+    """mmengine's logger, with validation and test values as they are.
+
+    mmengine averages a validation loss over the last ten validations. Training scalars keep their
+    plain names; those of a validation get the prefix ``val/`` in ``scalars.json`` and the trackers.
+    """
+
+    def before_train(self, runner: Any) -> None:
+        """Continue ``scalars.json`` where the run continues."""
+        if hasattr(runner.visualizer, "begin"):
+            runner.visualizer.begin(runner.iter)
+
+    def after_train_iter(
+        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: dict | None = None
+    ) -> None:
+        """Log every ``interval`` steps, and the last step of an epoch shorter than that."""
+        length = len(runner.train_dataloader)
+        due = self.every_n_inner_iters(batch_idx, self.interval)
+        short = batch_idx + 1 == length and (not self.ignore_last or length <= self.interval)
+        if not (due or short):
+            return
+        tag, line = runner.log_processor.get_log_after_iter(runner, batch_idx, "train")
+        runner.logger.info(line)
+        runner.visualizer.add_scalars(tag, step=runner.iter + 1)
+
+    def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
+        """Log the metrics of this validation."""
+        values = numbers(metrics)
+        in_training = not (runner._train_loop is None or isinstance(runner._train_loop, dict))
+        epoch, iteration = (runner.epoch, runner.iter) if in_training else (0, 0)
+        runner.logger.info(f"Epoch(val) [{epoch}]  {text(values)}")
+        scalars: dict[str, float] = {f"val/{key}": value for key, value in values.items()}
+        runner.visualizer.add_scalars(
+            {**scalars, "epoch": epoch, "iter": iteration}, step=iteration
+        )
+
+    def after_test_epoch(self, runner: Any, metrics: dict | None = None) -> None:
+        """Log the metrics of the test."""
+        if is_main_process():
+            runner.logger.info(f"Test  {text(numbers(metrics))}")

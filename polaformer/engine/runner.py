@@ -1,0 +1,324 @@
+"""mmengine's Runner with safe atomic checkpoints, exact resume and one flat work folder."""
+
+from __future__ import annotations
+
+import copy
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.device import get_device
+from mmengine.dist import master_only
+from mmengine.hooks import Hook
+from mmengine.model import (
+    MMDistributedDataParallel,
+    convert_sync_batchnorm,
+    is_model_wrapper,
+    revert_sync_batchnorm,
+)
+from mmengine.registry import DATASETS
+from mmengine.runner import Runner as _Runner
+from torch.utils.data import DataLoader
+
+from polaformer import compat
+from polaformer.checkpoint.errors import CheckpointError
+from polaformer.checkpoint.io import LoadReport, newest_valid, read_checkpoint, write_checkpoint
+from polaformer.engine import state
+from polaformer.engine.data import SeededDataset
+from polaformer.engine.weights import load_start
+from polaformer.errors import UserError
+from polaformer.registry import RUNNERS
+
+compat.apply_runtime()
+
+DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
+    "runtime_info": {"type": "RuntimeInfoHook"},
+    "timer": {"type": "IterTimerHook"},
+    "sampler_seed": {"type": "DistSamplerSeedHook"},
+    "step_seed": {"type": "polaformer.StepSeedHook"},
+    "health": {"type": "polaformer.HealthHook"},
+    "throughput": {"type": "polaformer.ThroughputHook"},
+    "logger": {"type": "polaformer.LoggerHook"},
+    "progress": {"type": "polaformer.ProgressHook"},
+    "param_scheduler": {"type": "ParamSchedulerHook"},
+    "run_card": {"type": "polaformer.RunCardHook"},
+    "checkpoint": {"type": "polaformer.CheckpointHook", "interval": 1},
+    "interrupt": {"type": "polaformer.InterruptHook"},
+}
+
+_starts: dict[str, int] = {}
+"""How many runs this process has started in each second."""
+
+
+@RUNNERS.register_module()
+class Runner(_Runner):
+    """Train, validate and test from a config.
+
+    What differs from mmengine's: checkpoints hold plain containers only, are written atomically and
+    continue a run exactly, also in the middle of an epoch; weights are read through
+    ``checkpoint.io`` with a report in the log; logs lie directly in ``work_dir``; the default hooks
+    are ``DEFAULT_HOOKS`` (``default_hooks=dict(health=None)`` takes one out).
+
+    ``resume=True`` with ``load_from`` continues from that file, without it from the newest whole
+    checkpoint of ``work_dir``. ``resume='auto'`` prefers ``work_dir`` and takes ``load_from`` for
+    starting weights when there is nothing to continue.
+    """
+
+    resume_source: str | None = None
+    _has_loaded: bool
+    _randomness_cfg: dict[str, Any]
+    _timestamp: str
+    _whole_model = False
+
+    @property
+    def _log_dir(self) -> str:
+        """Where logs go: the work folder itself."""
+        return self._work_dir
+
+    @_log_dir.setter
+    def _log_dir(self, value: str) -> None:
+        """mmengine sets a folder named by the time; it is not wanted."""
+
+    @cached_property
+    def config_text(self) -> str:
+        """The config as Python text; made once, because formatting is slow."""
+        return self.cfg.pretty_text
+
+    def setup_env(self, env_cfg: dict) -> None:
+        """As mmengine's; two runs of one process never share a name, and so no log or scalars."""
+        super().setup_env(env_cfg)
+        count = _starts.get(self._timestamp, 0)
+        _starts[self._timestamp] = count + 1
+        if count:
+            self._timestamp = f"{self._timestamp}_{count}"
+
+    # Building -----------------------------------------------------------------------------------
+
+    def build_visualizer(self, visualizer: Any = None) -> Any:
+        """The trackers; scalars always go to ``scalars.json`` in the work folder."""
+        if visualizer is None:
+            visualizer = {"type": "polaformer.Visualizer"}
+        if isinstance(visualizer, dict):
+            visualizer = {**visualizer, "save_dir": self.work_dir}
+        return super().build_visualizer(visualizer)
+
+    @staticmethod
+    def build_dataloader(
+        dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
+    ) -> DataLoader:
+        """As mmengine's; a dataset under an ``EpochSampler`` gets its random numbers from it."""
+        if isinstance(dataloader, dict):
+            dataloader = copy.deepcopy(dataloader)
+            sampler = dataloader.get("sampler")
+            kind = str(sampler.get("type", "")) if isinstance(sampler, dict) else ""
+            if kind.endswith("EpochSampler") and "num_batch_per_epoch" not in dataloader:
+                dataset = dataloader["dataset"]
+                if isinstance(dataset, dict):
+                    dataset = DATASETS.build(dataset)
+                    if hasattr(dataset, "full_init"):
+                        dataset.full_init()
+                dataloader["dataset"] = SeededDataset(dataset)
+        return _Runner.build_dataloader(dataloader, seed=seed, diff_rank_seed=diff_rank_seed)
+
+    def build_train_loop(self, loop: Any) -> Any:
+        """As mmengine's; ``by_epoch=True`` and no type mean ``EpochTrainLoop``."""
+        if isinstance(loop, dict) and "type" not in loop and loop.get("by_epoch", True):
+            rest = {key: value for key, value in loop.items() if key != "by_epoch"}
+            loop = {"type": "polaformer.EpochTrainLoop", **rest}
+        return super().build_train_loop(loop)
+
+    def build_val_loop(self, loop: Any) -> Any:
+        """As mmengine's; no type means our ``ValLoop``."""
+        if isinstance(loop, dict) and "type" not in loop:
+            loop = {"type": "polaformer.ValLoop", **loop}
+        return super().build_val_loop(loop)
+
+    def build_test_loop(self, loop: Any) -> Any:
+        """As mmengine's; no type means our ``TestLoop``."""
+        if isinstance(loop, dict) and "type" not in loop:
+            loop = {"type": "polaformer.TestLoop", **loop}
+        return super().build_test_loop(loop)
+
+    def wrap_model(self, model_wrapper_cfg: dict | None, model: torch.nn.Module) -> torch.nn.Module:
+        """Move the model to the device and, in several processes, wrap it for gradients.
+
+        On a CPU there are no device ids. Unused parameters are a fault in the model and not
+        searched for, unless the config says ``find_unused_parameters=True``.
+        """
+        if model_wrapper_cfg is not None or is_model_wrapper(model):
+            return super().wrap_model(model_wrapper_cfg, model)
+        device = get_device()
+        model = model.to(device)
+        if not self.distributed:
+            return revert_sync_batchnorm(model)
+        if self.cfg.get("sync_bn"):
+            model = convert_sync_batchnorm(model, self.cfg.sync_bn)
+        return MMDistributedDataParallel(
+            module=model,
+            device_ids=None if device == "cpu" else [int(os.environ["LOCAL_RANK"])],
+            broadcast_buffers=False,
+            find_unused_parameters=bool(self.cfg.get("find_unused_parameters", False)),
+        )
+
+    def register_default_hooks(self, hooks: dict[str, Hook | dict | None] | None = None) -> None:
+        """Register ``DEFAULT_HOOKS`` as changed by the config; a value of None takes one out."""
+        merged: dict[str, Any] = copy.deepcopy(DEFAULT_HOOKS)
+        for name, hook in (hooks or {}).items():
+            if isinstance(hook, dict) and "type" not in hook:
+                if name not in merged:
+                    raise UserError(f"default_hooks.{name} has no type")
+                hook = {**merged[name], **hook}
+            merged[name] = hook
+        for hook in merged.values():
+            if hook is not None:
+                self.register_hook(hook)
+
+    def get_hooks_info(self) -> str:
+        """The names of all hooks in their order, on one line."""
+        return ", ".join(type(hook).__name__ for hook in self.hooks)
+
+    def _log_env(self, env_cfg: dict) -> None:
+        """One line instead of mmengine's pages; the run card holds the rest."""
+        found = ", ".join(f"{name} {version}" for name, version in state.versions().items())
+        self.logger.info(
+            f"{found}; device {get_device()}, {self.world_size} process(es), seed {self.seed}; "
+            f"work_dir {self.work_dir}"
+        )
+
+    @master_only
+    def dump_config(self) -> None:
+        """Write the config to ``config.py`` in the work folder."""
+        if self._train_loop is not None and self.cfg:
+            Path(self.work_dir, "config.py").write_text(self.config_text, encoding="utf-8")
+
+    # Weights ------------------------------------------------------------------------------------
+
+    def find_resume_source(self) -> str | None:
+        """The checkpoint to continue from, or None to start from zero.
+
+        Raises:
+            UserError: there are checkpoints, and every one is broken.
+        """
+        if not self._resume:
+            return None
+        if self._load_from is not None and self._resume != "auto":
+            return str(self._load_from)
+        path, broken = newest_valid(self.work_dir)
+        for bad, reason in broken:
+            self.logger.warning(f"skipping the broken checkpoint {bad}: {reason}")
+        if path is not None:
+            return str(path)
+        if broken:
+            raise UserError(
+                f"cannot resume: all {len(broken)} checkpoints in {self.work_dir} are broken. "
+                "Remove them, or train without --resume, to start from zero"
+            )
+        self.logger.info(f"nothing to resume in {self.work_dir}: starting from zero")
+        return None
+
+    def _init_model_weights(self) -> None:
+        """Initialise the weights; a resumed run skips that and what it would read."""
+        self.resume_source = self.find_resume_source()
+        if self.resume_source is None:
+            super()._init_model_weights()
+
+    def load_or_resume(self) -> None:
+        """Continue the run, or load starting weights, or neither."""
+        if self._has_loaded:
+            return
+        if self.resume_source is not None:
+            self.resume(self.resume_source)
+        else:
+            self._resume = False
+            if self._load_from is not None:
+                self.load_checkpoint(self._load_from)
+        self._has_loaded = True
+
+    def load_checkpoint(  # type: ignore[override]
+        self,
+        filename: str | dict[str, Any],
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: Any = (),
+    ) -> LoadReport:
+        """Load weights for a new run or a test; returns the report, which is also in the log.
+
+        ``filename`` may be a dict: ``checkpoint`` and options of ``checkpoint.io.load_weights``.
+        ``strict`` accepts no missing weight. The other arguments are mmengine's and not needed.
+        """
+        model = state.unwrapped(self.model)
+        report = load_start(model, filename)
+        if (strict or self._whole_model) and (report.missing or report.mismatched):
+            lacking = [*report.missing, *report.mismatched]
+            raise CheckpointError(
+                f"{report.path} does not hold the whole model: {len(lacking)} tensors are missing "
+                f"or of another shape, for example {lacking[0]}"
+            )
+        weights = {key: value.clone() for key, value in model.state_dict().items()}
+        self.call_hook("after_load_checkpoint", checkpoint={"state_dict": weights})
+        self._has_loaded = True
+        return report
+
+    def test(self) -> dict:
+        """Test; every weight of the model must be in the checkpoint."""
+        self._whole_model = True
+        return super().test()
+
+    def resume(
+        self,
+        filename: str,
+        resume_optimizer: bool = True,
+        resume_param_scheduler: bool = True,
+        map_location: Any = "default",
+    ) -> None:
+        """Continue exactly from a checkpoint of this run.
+
+        Raises:
+            CheckpointError: the file cannot be read, or belongs to another model.
+            UserError: it holds weights only.
+        """
+        checkpoint = read_checkpoint(filename)
+        state.require_training_state(checkpoint, filename)
+        state.check_same_model(self, checkpoint, filename)
+        self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
+        self._adopt_seed(checkpoint["meta"].get("seed"))
+        state.restore(self, checkpoint, filename)
+        self._has_loaded = True
+        self.logger.info(f"resumed from {filename}: epoch {self.epoch}, iteration {self.iter}")
+
+    def _adopt_seed(self, seed: int | None) -> None:
+        if seed is None or seed == self.seed:
+            return
+        if self._randomness_cfg.get("seed") is not None:
+            self.logger.warning(f"the resumed run has seed {seed}; {self.seed} is not used")
+        self._randomness_cfg = {**self._randomness_cfg, "seed": seed}
+        self.set_randomness(**self._randomness_cfg)
+        sampler = self.train_dataloader.sampler
+        if hasattr(sampler, "seed"):
+            sampler.seed = seed
+
+    @master_only
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        file_client_args: dict | None = None,
+        save_optimizer: bool = True,
+        save_param_scheduler: bool = True,
+        meta: dict | None = None,
+        by_epoch: bool = True,
+        backend_args: dict | None = None,
+    ) -> None:
+        """Write a checkpoint atomically; the arguments are mmengine's.
+
+        ``save_optimizer=False`` leaves everything out that only resuming needs.
+        """
+        position = {
+            "epoch": self.epoch + 1 if by_epoch else self.epoch,
+            "iter": self.iter if by_epoch else self.iter + 1,
+        }
+        checkpoint = state.collect(self, {**position, **(meta or {})}, save_optimizer)
+        self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
+        write_checkpoint(state.to_cpu(checkpoint), os.path.join(out_dir, filename))

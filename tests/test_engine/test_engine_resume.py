@@ -1,0 +1,173 @@
+"""A run that was killed and resumed ends where the uninterrupted one ends, bit for bit."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+
+import pytest
+import torch
+from engine_toy import ToyTrace, read_lines, run_toy, weights_of
+
+from polaformer.checkpoint.errors import CheckpointError
+from polaformer.errors import UserError
+
+EPOCH = {"default_hooks": {"checkpoint": {"interval": 1, "save_best": "top1"}}}
+MID_EPOCH = {"default_hooks": {"checkpoint": {"interval": 4, "by_epoch": False}}}
+
+
+def traced(path, kill_after=None):
+    return {"custom_hooks": [{"type": "ToyTrace", "path": str(path), "kill_after": kill_after}]}
+
+
+def run_and_die(work_dir, **changes):
+    process = multiprocessing.get_context("fork").Process(
+        target=run_toy, args=(work_dir,), kwargs=changes
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(
+    "hooks, kill_after, workers, extra",
+    [
+        (EPOCH, 19, 0, {}),
+        (EPOCH, 21, 2, {}),
+        (MID_EPOCH, 18, 0, {}),
+        (MID_EPOCH, 22, 2, {"custom_ema": True}),
+        (MID_EPOCH, 22, 0, {"optim_wrapper.accumulative_counts": 3}),
+        (
+            MID_EPOCH,
+            18,
+            0,
+            {"optim_wrapper.type": "AmpOptimWrapper", "optim_wrapper.dtype": "float16"},
+        ),
+    ],
+)
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, hooks, kill_after, workers, extra):
+    assert ToyTrace
+    ema = extra.pop("custom_ema", False) if "custom_ema" in extra else False
+    changes = {**hooks, "train_dataloader.num_workers": workers, **extra}
+
+    def with_trace(name, kill=None):
+        trace = traced(tmp_path / name, kill)
+        if ema:
+            trace["custom_hooks"].insert(0, {"type": "EMAHook", "momentum": 0.1})
+        return {**changes, **trace}
+
+    straight = run_toy(tmp_path / "a", **{**with_trace("a.txt"), "train_dataloader.num_workers": 0})
+    run_and_die(tmp_path / "b", **with_trace("b.txt", kill_after))
+    seen = len(read_lines(tmp_path / "b.txt"))
+    assert seen == kill_after
+    resumed = run_toy(tmp_path / "b", resume=True, **with_trace("b2.txt"))
+
+    lines, again = read_lines(tmp_path / "a.txt"), read_lines(tmp_path / "b2.txt")
+    assert len(lines) == 36
+    assert again == lines[36 - len(again) :]
+    assert len(again) == 36 - resumed_at(hooks, kill_after)
+    expected, found = weights_of(straight), weights_of(resumed)
+    assert all(torch.equal(expected[key], found[key]) for key in expected)
+    if ema:
+        first, second = (hook_of(r, "EMAHook").ema_model.state_dict() for r in (straight, resumed))
+        assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def resumed_at(hooks, kill_after):
+    step = 6 if hooks is EPOCH else 4
+    return kill_after // step * step
+
+
+def hook_of(runner, name):
+    return next(hook for hook in runner.hooks if type(hook).__name__ == name)
+
+
+def test_validation_that_was_due_is_made_up_for(tmp_path):
+    """Killed between the checkpoint of an epoch and its validation: best and scalars as straight."""
+    hooks = {**EPOCH, "train_cfg.max_epochs": 4}
+    straight = run_toy(tmp_path / "a", **hooks)
+    run_and_die(
+        tmp_path / "b", **hooks, **traced(tmp_path / "x", 18), **{"train_cfg.val_interval": 1}
+    )
+    resumed = run_toy(tmp_path / "b", resume=True, **hooks)
+
+    def steps(folder):
+        lines = read_lines(tmp_path / folder / "scalars.json")
+        return [(line["step"], line.get("val/top1"), line.get("loss")) for line in lines]
+
+    assert steps("a") == steps("b")
+    for runner in (straight, resumed):
+        runner.best = runner.message_hub.get_info("best_score")
+    assert straight.best == resumed.best
+    best = [sorted(p.name for p in (tmp_path / f).glob("best_*")) for f in ("a", "b")]
+    assert best[0] == best[1]
+    assert len(best[0]) == 1
+
+
+def test_a_broken_newest_checkpoint_is_named_and_passed_over(tmp_path, capsys):
+    run_toy(tmp_path, **{"train_cfg.max_epochs": 3})
+    newest = tmp_path / "epoch_3.pth"
+    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
+    runner = run_toy(tmp_path, resume=True, **{"train_cfg.max_epochs": 5})
+    log = capsys.readouterr().out
+    assert "epoch_3.pth" in log
+    assert "epoch_2.pth: epoch 2, iteration 12" in log
+    assert runner.epoch == 5
+    assert (tmp_path / "epoch_5.pth").exists()
+
+
+def test_only_broken_checkpoints_stop_the_run(tmp_path):
+    run_toy(tmp_path, **{"train_cfg.max_epochs": 2})
+    for path in tmp_path.glob("epoch_*.pth"):
+        path.write_bytes(b"half a file")
+    with pytest.raises(UserError, match="all 2 checkpoints"):
+        run_toy(tmp_path, resume=True)
+
+
+def test_nothing_to_resume_starts_from_zero_and_says_so(tmp_path, capsys):
+    runner = run_toy(tmp_path, resume=True, **{"train_cfg.max_epochs": 1})
+    assert "starting from zero" in capsys.readouterr().out
+    assert runner.iter == 6
+
+
+def test_another_model_other_classes_and_bare_weights_are_refused(tmp_path):
+    runner = run_toy(tmp_path / "a", **{"train_cfg.max_epochs": 1})
+    path = str(tmp_path / "a" / "epoch_1.pth")
+    resume = {"resume": True, "load_from": path}
+    with pytest.raises(CheckpointError, match=r"another model: backbone.fc.weight is \(8, 4\)"):
+        run_toy(tmp_path / "b", **resume, **{"model.width": 16})
+    with pytest.raises(CheckpointError, match=r"other classes: 3 \(a, b, c\) there, 3 \(a, b, d\)"):
+        run_toy(tmp_path / "c", **resume, **{"train_dataloader.dataset.classes": ["a", "b", "d"]})
+    with pytest.raises(CheckpointError, match="optimiser of this config is another"):
+        run_toy(tmp_path / "d", **resume, **{"optim_wrapper.paramwise_cfg": {"bias_lr_mult": 2.0}})
+    torch.save({"state_dict": runner.model.state_dict()}, tmp_path / "bare.pth")
+    with pytest.raises(UserError, match="holds no meta, optimizer"):
+        run_toy(tmp_path / "e", resume=True, load_from=str(tmp_path / "bare.pth"))
+
+
+def test_a_checkpoint_is_plain_and_complete(tmp_path):
+    run_toy(tmp_path, **EPOCH, **{"train_cfg.max_epochs": 2})
+    content = torch.load(tmp_path / "epoch_2.pth", weights_only=True)
+    assert {
+        "meta",
+        "state_dict",
+        "message_hub",
+        "optimizer",
+        "param_schedulers",
+        "random_state",
+    } <= set(content)
+    meta = content["meta"]
+    assert (meta["epoch"], meta["iter"], meta["seed"], meta["samples_in_epoch"]) == (2, 12, 0, 0)
+    assert meta["dataset_meta"] == {"classes": ("a", "b", "c")}
+    assert meta["versions"]["torch"] == torch.__version__.split("+")[0]
+    assert "ToyClassifier" in meta["cfg"]
+    assert len(meta["config_hash"]) == 12
+    best = torch.load(next(tmp_path.glob("best_top1_epoch_*.pth")), weights_only=True)
+    assert "optimizer" not in best
+
+
+def test_the_seed_of_the_run_is_kept_when_it_was_drawn(tmp_path):
+    first = run_toy(tmp_path, **{"randomness.seed": None, "train_cfg.max_epochs": 1})
+    second = run_toy(tmp_path, resume=True, **{"randomness.seed": None, "train_cfg.max_epochs": 2})
+    assert second.seed == first.seed
+    assert second.train_dataloader.sampler.seed == first.seed
