@@ -37,6 +37,8 @@ class Report:
 def check_folder(root: str | Path, files: str = "decode") -> Report:
     """Check train and val of ``root`` if it has them (also as archives), otherwise its classes."""
     path = Path(root).expanduser()
+    if not path.exists():
+        raise UserError(f"there is no {path} (looked in {Path.cwd()})")
     report = Report()
     splits = _splits(path)
     found = {}
@@ -80,7 +82,7 @@ def check_imagenet(root: str | Path = "data/imagenet", files: str = "header") ->
 
 def _splits(path: Path) -> list[str]:
     if not path.is_dir():
-        return _splits_in_archive(path) if path.exists() else []
+        return _splits_in_archive(path)
     names = ("train", "val", "valid", "validation", "test")
     return [
         name

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from polaformer.datasets.sources import is_hidden
 from polaformer.errors import UserError
 
 CARD = "digits.json"
+_OWN_NAME = re.compile(r"digits\.json|(train|val)/\d/digit_\d{4}\.png")
 _NATIVE = 8
 _TOP = 16  # the data set counts ink from 0 to 16
 
@@ -90,11 +92,7 @@ def _pictures(seed: int, val_fraction: float, size: int) -> dict[str, np.ndarray
 
 def _difference(folder: Path, pictures: dict[str, np.ndarray], card: dict) -> str | None:
     """What makes ``folder`` another data set than this one, or None."""
-    there = {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and not is_hidden(path.name)
-    }
+    there = _files(folder)
     extra, missing = sorted(there - {CARD, *pictures}), sorted({CARD, *pictures} - there)
     there_card = _read_card(folder)
     if there_card is not None and there_card != card:
@@ -115,6 +113,14 @@ def _difference(folder: Path, pictures: dict[str, np.ndarray], card: dict) -> st
     return None
 
 
+def _files(folder: Path) -> set[str]:
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if not path.is_dir() and not is_hidden(path.name)
+    }
+
+
 def _read_card(folder: Path) -> dict | None:
     try:
         card = json.loads((folder / CARD).read_text(encoding="utf-8"))
@@ -126,11 +132,11 @@ def _read_card(folder: Path) -> dict | None:
 def _may_replace(target: Path, difference: str, force: bool) -> None:
     card = _read_card(target)
     ours = card is not None and "scikit-learn" in str(card.get("source"))
-    foreign = [p.name for p in target.iterdir() if p.name not in ("train", "val", CARD)]
-    if not ours or [name for name in foreign if not is_hidden(name)]:
+    foreign = [name for name in sorted(_files(target)) if not _OWN_NAME.fullmatch(name)]
+    if not ours or foreign:
         raise UserError(
-            f"{target} holds something else ({difference}), and is not overwritten; "
-            "choose another folder with --out"
+            f"{target} holds other files (for example {(foreign or sorted(_files(target)))[0]}) "
+            "and is never overwritten; choose another folder with --out"
         )
     if not force:
         raise UserError(
