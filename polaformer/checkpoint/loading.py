@@ -215,10 +215,12 @@ def _prepare(
             if fitted is not value:
                 report.resized.append(name)
             value = fitted
+        if value.numel() == goal.numel() == 1:
+            value = value.reshape(goal.shape)  # counters are stored as () or (1,)
         if value.shape != goal.shape:
             if _fits(name, allow_shape_mismatch):
                 report.mismatched.append(name)
-            elif not name.endswith("num_batches_tracked"):
+            else:
                 wrong.append(name)
             continue
         if value.is_floating_point() != goal.is_floating_point():

@@ -284,7 +284,9 @@ def build_array(target: np.ndarray, state: Any) -> None:
     raw = _encode(data) if isinstance(data, str) else data
     if dtype.hasobject or not isinstance(raw, bytes):
         raise Refused("a NumPy array of objects")
-    target.__setstate__((version, shape, dtype, fortran, raw))
+    if version != 1 or type(shape) is not tuple or any(type(n) is not int or n < 0 for n in shape):
+        raise Damaged("a NumPy array with an impossible shape")
+    target.__setstate__((version, shape, dtype, bool(fortran), raw))
 
 
 _CALLS: dict[str, Callable[..., Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections import Counter, OrderedDict
@@ -48,7 +49,8 @@ def write_checkpoint(obj: Any, path: str | os.PathLike[str]) -> None:
             f"cannot write {path}: {reason.splitlines()[0] if reason else type(error).__name__}"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     _sync_folder(path.parent)
 
 

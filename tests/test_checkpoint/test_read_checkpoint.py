@@ -67,7 +67,7 @@ def same(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 @FORMATS
-@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("protocol", [1, 2, 3, 4, 5])
 def test_official_layout_with_a_yacs_configuration(tmp_path, yacs_class, zipped, protocol):
     state = tensors()
     inner = CfgNode({"TYPE": "pola_swin", "DEPTHS": [2, 2, 6, 2], "LR": 5e-4})

@@ -161,6 +161,10 @@ def hand_made(sentinel: Path) -> dict[str, bytes]:
         "persistent_text": b"Psomething\n.",
         "numpy_object": b"\x80\x02cnumpy\ndtype\n" + text("O8") + b"\x89\x88\x87R.",
         "numpy_fields": b"\x80\x02cnumpy\ndtype\n" + text("i4, O") + b"\x89\x88\x87R.",
+        "numpy_negative_shape": b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n"
+        b"K\x00\x85U\x01b\x87R(K\x01J\xff\xff\xff\xffJ\xf8\xff\xff\xff\x86cnumpy\ndtype\n"
+        + text("i1")
+        + b"\x89\x88\x87R\x89U\x0812345678tb.",
         "numpy_load": b"\x80\x02cnumpy\nload\n" + command + b"\x85R.",
         "stack_global_of_numbers": b"\x80\x04K\x01K\x02\x93.",
         "unknown_protocol": b"\x80\x09N.",
