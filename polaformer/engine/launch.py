@@ -1,0 +1,259 @@
+"""The one launcher behind every tool: options in, a trained or tested model out.
+
+Only the standard library is imported here; torch and mmengine load when something is launched.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from polaformer.errors import UserError, did_you_mean
+
+DEVICES = ("auto", "cpu", "cuda")
+TRACKERS = {"wandb": "polaformer.WandbBackend", "tensorboard": "polaformer.TensorboardBackend"}
+
+EXIT_USER, EXIT_INTERRUPT = 2, 130
+
+
+@dataclass
+class Options:
+    """What training and testing have in common.
+
+    Args:
+        config: path of the recipe.
+        work_dir: where to write; ``work_dirs/<config name>`` by default.
+        amp: 'bf16' or 'fp16'.
+        device: 'auto' (CUDA where there is one), 'cpu' or 'cuda'.
+        cfg_options: overrides of the config, ``{'a.b': value}`` or ``['a.b=value', …]``.
+    """
+
+    config: str | Path
+    work_dir: str | Path | None = None
+    amp: str | None = None
+    seed: int | None = None
+    deterministic: bool = False
+    device: str = "auto"
+    cfg_options: Mapping[str, Any] | Sequence[str] = field(default_factory=dict)
+
+
+@dataclass
+class TrainOptions(Options):
+    """Options of ``train``.
+
+    Args:
+        resume: 'auto' continues from the newest whole checkpoint in the work folder; a path
+            continues from that file.
+        trackers: 'wandb', 'tensorboard', in addition to the config's.
+    """
+
+    resume: str | Path | None = None
+    trackers: Sequence[str] = ()
+
+
+@dataclass
+class TestOptions(Options):
+    """Options of ``test``; without ``work_dir`` results go beside the checkpoint."""
+
+    __test__ = False  # pytest would take the name for a test case
+
+    checkpoint: str | Path = ""
+
+
+def train(options: TrainOptions) -> Any:
+    """Train as the config says and return the runner.
+
+    Raises:
+        UserError: what is wrong with config, data, weights or options, all findings together.
+    """
+    device = choose_device(options.device)
+    auto = options.resume in (True, "auto")
+    cfg = _load(options, options.work_dir, None if auto else options.resume)
+    if auto:
+        cfg["resume"] = "auto"
+    _add_trackers(cfg, options.trackers)
+    _check(cfg, options)
+    runner = _build_runner(cfg, options, device)
+    try:
+        runner.train()
+    except BaseException as error:
+        _note_end(runner, error)
+        raise
+    return runner
+
+
+def test(options: TestOptions) -> dict[str, Any]:
+    """Test a checkpoint; prints a table, writes ``metrics.json`` and returns its content.
+
+    Raises:
+        UserError: see ``train``; also a checkpoint that does not hold the whole model.
+    """
+    device = choose_device(options.device)
+    path = Path(options.checkpoint)
+    if not path.is_file():
+        names = [entry.name for entry in path.parent.glob("*.pth")] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, names)
+        raise UserError(f"checkpoint {path} does not exist. {hint}".rstrip())
+    cfg = _load(options, options.work_dir or path.resolve().parent)
+    _keep_test_parts(cfg)
+    _check(cfg, options)
+    cfg["load_from"], cfg["resume"] = str(path), False
+    runner = _build_runner(cfg, options, device)
+    metrics = runner.test()
+    return _report(runner, metrics, path)
+
+
+def _keep_test_parts(cfg: Any) -> None:
+    """Take out what only training needs; the test keeps the number format of the training."""
+    amp = _amp_of(cfg)
+    if amp and isinstance(cfg.get("test_cfg"), dict):
+        cfg.test_cfg.setdefault("amp", amp)
+    for key in ("train", "val"):
+        cfg[f"{key}_dataloader"] = cfg[f"{key}_cfg"] = None
+    for key in ("optim_wrapper", "param_scheduler", "auto_scale_lr", "val_evaluator"):
+        cfg[key] = None
+    cfg["default_hooks"] = {**(cfg.get("default_hooks") or {}), "checkpoint": None}
+    # A checkpoint's weights are the averaged ones already where there was averaging.
+    training_only = ("EMAHook", "EarlyStoppingHook")
+    hooks = cfg.get("custom_hooks") or []
+    cfg["custom_hooks"] = [h for h in hooks if not str(h.get("type")).endswith(training_only)]
+
+
+def choose_device(name: str) -> str:
+    """'cpu' or 'cuda' for this process, and tell mmengine."""
+    if name not in DEVICES:
+        raise UserError(
+            f"--device {name}: expected one of {', '.join(DEVICES)}. {did_you_mean(name, DEVICES)}"
+        )
+    import torch
+
+    from polaformer.compat.runtime import use_device
+
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UserError("--device cuda: torch sees no CUDA device here; use --device cpu")
+    chosen = "cuda" if available and name != "cpu" else "cpu"
+    use_device(chosen)
+    return chosen
+
+
+def _load(options: Options, work_dir: str | Path | None, resume: str | Path | None = None) -> Any:
+    from polaformer.config.load import load_config
+
+    return load_config(
+        options.config,
+        options.cfg_options,
+        work_dir=work_dir,
+        amp=options.amp,
+        seed=options.seed,
+        deterministic=options.deterministic,
+        resume=resume,
+    )
+
+
+def _check(cfg: Any, options: Options) -> None:
+    """Raise UserError with every problem of the config, its data and its weight files."""
+    from polaformer.config.check import check_config
+
+    problems = check_config(cfg, sizes=False).problems
+    if problems:
+        listed = "\n".join(f"  - {problem}" for problem in problems)
+        raise UserError(f"{options.config} cannot run:\n{listed}")
+
+
+def _add_trackers(cfg: Any, names: Sequence[str]) -> None:
+    for name in names:
+        if name not in TRACKERS:
+            raise UserError(f"unknown tracker '{name}'; allowed: {', '.join(TRACKERS)}")
+        visualizer = dict(cfg.get("visualizer") or {"type": "polaformer.Visualizer"})
+        backends = list(visualizer.get("vis_backends") or ())
+        if not any(backend.get("type") == TRACKERS[name] for backend in backends):
+            backends.append({"type": TRACKERS[name]})
+        cfg["visualizer"] = {**visualizer, "vis_backends": backends}
+
+
+def _amp_of(cfg: Any) -> str | None:
+    """The half type of the training config, which a test uses too."""
+    wrapper = cfg.get("optim_wrapper") or {}
+    if not str(wrapper.get("type", "")).endswith("AmpOptimWrapper"):
+        return None
+    return wrapper.get("dtype") or "float16"
+
+
+def _build_runner(cfg: Any, options: Options, device: str) -> Any:
+    from polaformer.compat.versions import advice
+    from polaformer.registry import RUNNERS
+
+    if options.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        cfg["launcher"] = "pytorch"
+        backend = "nccl" if device == "cuda" else "gloo"
+        env = dict(cfg.get("env_cfg") or {})
+        env["dist_cfg"] = {**(env.get("dist_cfg") or {}), "backend": backend}
+        cfg["env_cfg"] = env
+    cfg.setdefault("runner_type", "polaformer.Runner")
+    runner = RUNNERS.build(cfg)
+    for sentence in advice():
+        runner.logger.warning(sentence)
+    return runner
+
+
+def _note_end(runner: Any, error: BaseException) -> None:
+    """Close the progress bar and the run card of a run that did not end by itself."""
+    from polaformer.engine.hooks import ProgressHook, RunCardHook
+
+    for hook in runner.hooks:
+        if isinstance(hook, ProgressHook):
+            hook.close(runner.logger)
+        if isinstance(hook, RunCardHook) and hasattr(hook, "card"):
+            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            reason = str(error) or type(error).__name__
+            hook.card.finish(status, reason, epoch=runner.epoch, iteration=runner.iter)
+    runner.visualizer.close()
+
+
+def _report(runner: Any, metrics: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """The metrics with per-class values and the confusion matrix, shown and written."""
+    from mmengine.dist import is_main_process
+
+    from polaformer.engine.hooks.logger import numbers
+    from polaformer.engine.report import print_table
+    from polaformer.engine.run_card import write_json
+    from polaformer.engine.state import config_hash
+
+    content: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "config": runner.cfg.filename,
+        "config_hash": config_hash(runner.config_text),
+        "metrics": numbers(dict(metrics)),
+    }
+    for metric in runner.test_evaluator.metrics:
+        content.update(getattr(metric, "last", None) or {})
+    if is_main_process():
+        print_table(content)
+        write_json(Path(runner.work_dir) / "metrics.json", content)
+        runner.logger.info(f"metrics.json is in {runner.work_dir}")
+    return content
+
+
+@contextmanager
+def main_guard() -> Iterator[None]:
+    """Around a tool's work: a user's mistake ends in one message and exit code 2, Ctrl-C in 130.
+
+    Everything else keeps its traceback, because it is a fault of this package.
+    """
+    try:
+        yield
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise SystemExit(EXIT_USER) from None
+    except KeyboardInterrupt as error:
+        saved = str(error) or "interrupted; the last checkpoint is that of the last full interval"
+        sys.stderr.write(f"{saved}. Continue with --resume\n")
+        raise SystemExit(EXIT_INTERRUPT) from None
