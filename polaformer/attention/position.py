@@ -27,8 +27,8 @@ def resize_grid_table(table: Tensor, native: Size, size: Size, mode: str) -> Ten
 class GridTable:
     """Gives a learned table [1, H*W, C] at any grid size, remembering the last few on a CPU.
 
-    While gradients flow the table is resized afresh each time. Otherwise a CPU keeps the results: a
-    result is used again only if the table still holds the values it was made from, however they came
+    While gradients flow the table is resized afresh each time. Otherwise a CPU keeps the results:
+    one is used again only if the table still holds the values it was made from, however they came
     to be written. On an accelerator resizing costs less than that comparison, so nothing is kept.
     """
 
@@ -51,8 +51,8 @@ class GridTable:
             if source.dtype == table.dtype and torch.equal(source, table):
                 self._kept.move_to_end(size)
                 return resized
-        resized = resize_grid_table(table, self.native, size, self.mode)
-        self._kept[size] = (table.detach().clone(), resized.detach())
+        resized = resize_grid_table(table, self.native, size, self.mode).detach()
+        self._kept[size] = (table.detach().clone(), resized)
         if len(self._kept) > self.kept_sizes:
             self._kept.popitem(last=False)
         return resized
@@ -77,9 +77,9 @@ def relative_position_index(size: Size, native: Size, device: torch.device | Non
 
 
 def relative_position_bias(table: Tensor, native: Size, size: Size) -> Tensor:
-    """Bias [heads, N, N] for a window ``size`` from a table [(2h-1)(2w-1), heads] of window ``native``.
+    """Bias [heads, N, N] of a window ``size``, from the table [(2h-1)(2w-1), heads] of ``native``.
 
-    A smaller window reads the matching part of the table; a larger one reads a table resized in 2-D.
+    A smaller window reads the matching part of the table; a larger one a table resized in 2-D.
     """
     if size[0] > native[0] or size[1] > native[1]:
         larger = (max(size[0], native[0]), max(size[1], native[1]))

@@ -27,7 +27,7 @@ Schedule = list[list[dict[str, Any]]]
 
 
 def parse_schedule(attention: Any, depths: Sequence[int], field: str = "attention") -> Schedule:
-    """One attention config per block, as ``schedule[stage][block]`` for stages of ``depths`` blocks.
+    """One attention config per block: ``schedule[stage][block]`` for stages of ``depths`` blocks.
 
     Raises:
         UserError: Naming ``field``, the value and what is allowed.
@@ -45,8 +45,8 @@ def parse_schedule(attention: Any, depths: Sequence[int], field: str = "attentio
         return _from_list(attention, depths, field)
     else:
         raise UserError(
-            f"{field}={attention!r} is a {type(attention).__name__}; allowed: a name, stage letters, "
-            f"a pattern such as 'pola*7+softmax', a dict with type, or a list of these"
+            f"{field}={attention!r} is a {type(attention).__name__}; allowed: a name, stage "
+            f"letters, a pattern such as 'pola*7+softmax', a dict with type, or a list of these"
         )
     return _by_stage([dict(entry) for entry in flat], depths)
 

@@ -53,8 +53,8 @@ def _merge(windows: Tensor, window: Size, grid: Size) -> Tensor:
 class WindowAttention(nn.Module):
     """Runs ``attn`` inside windows of at most ``window_size`` tokens a side.
 
-    An axis of the grid that is not longer than the window forms one window of its own length, and is
-    not shifted. Otherwise a shifted block is rolled by half a window along that axis.
+    An axis of the grid that is not longer than the window forms one window of its own length and
+    is not shifted. Otherwise a shifted block is rolled by half a window along that axis.
     """
 
     def __init__(self, attn: Attention, window_size: Size, shifted: bool = False) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
@@ -52,6 +51,8 @@ def resolve_arch(arch: Any, table: Mapping[str, dict[str, Any]], name: str) -> d
 
 class Backbone(BaseModule):
     """Common part of all backbones: images in, a tuple of feature maps out.
+
+    Stages after the last of ``out_indices`` are not built, so no parameter is without a gradient.
 
     Attributes:
         channels: Channels of each returned map, in the order of ``out_indices``.
@@ -127,7 +128,8 @@ class Backbone(BaseModule):
 
     def drop_path_rates(self, rate: float) -> list[list[float]]:
         """Stochastic-depth rates per stage and block, rising linearly from 0 to ``rate``."""
-        rates = torch.linspace(0, rate, sum(self.depths)).tolist()
+        steps = max(sum(self.depths) - 1, 1)
+        rates = [rate * i / steps for i in range(sum(self.depths))]
         starts = [sum(self.depths[:i]) for i in range(len(self.depths))]
         return [
             rates[start : start + depth] for start, depth in zip(starts, self.depths, strict=True)

@@ -11,7 +11,7 @@ Size = tuple[int, int]
 
 
 def pad_to_multiple(images: Tensor, side: int) -> Tensor:
-    """Pad images [B, C, H, W] with zeros at the right and the bottom until ``side`` divides both."""
+    """Pad images [B, C, H, W] with zeros at the right and bottom until ``side`` divides both."""
     bottom, right = -images.shape[-2] % side, -images.shape[-1] % side
     return F.pad(images, (0, right, 0, bottom)) if bottom or right else images
 

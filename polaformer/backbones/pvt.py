@@ -127,7 +127,7 @@ class PolaPVT(Backbone):
         )
         schedule = parse_schedule(attention, depths)
         self.stages = nn.ModuleList()
-        for i, dim in enumerate(dims):
+        for i, dim in enumerate(dims[: self.out_indices[-1] + 1]):
             grid = ceil_div(image, strides[i])
             blocks = [
                 Block(
@@ -167,13 +167,10 @@ class PolaPVT(Backbone):
         return [self.stages[0].patch_embed, *self.stages[: self.frozen_stages]]
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        maps = []
+        grid, maps = images, []
         for i, stage in enumerate(self.stages):
-            x, hw = stage(images)
-            images = to_map(x, hw)
+            x, hw = stage(grid)
+            grid = to_map(x, hw)
             if i in self.out_indices:
-                norm = self.norms[str(i)] if str(i) in self.norms else None
-                maps.append(images if norm is None else to_map(norm(x), hw))
-            if i == self.out_indices[-1]:
-                break
+                maps.append(to_map(self.norms[str(i)](x), hw) if str(i) in self.norms else grid)
         return tuple(maps)

@@ -121,7 +121,8 @@ class PolaSwin(Backbone):
         self.patch_embed = PatchEmbed(in_channels, dims[0], patch_size)
         self.pos_drop = nn.Dropout(drop_rate)
         self.stages = nn.ModuleList()
-        for i, dim in enumerate(dims):
+        last = self.out_indices[-1]
+        for i, dim in enumerate(dims[: last + 1]):
             blocks = [
                 Block(
                     self._attention(config, dim, arch["num_heads"][i], grids[i], j, drop_rate),
@@ -133,8 +134,7 @@ class PolaSwin(Backbone):
                 )
                 for j, config in enumerate(schedule[i])
             ]
-            last = i == len(dims) - 1
-            self.stages.append(SwinStage(blocks, None if last else PatchMerging(dim)))
+            self.stages.append(SwinStage(blocks, None if i == last else PatchMerging(dim)))
         self.norms = nn.ModuleDict(
             {str(i): nn.LayerNorm(dims[i], eps=1e-5) for i in self.out_indices if out_norm}
         )
@@ -170,7 +170,6 @@ class PolaSwin(Backbone):
             if i in self.out_indices:
                 out = self.norms[str(i)](x) if str(i) in self.norms else x
                 maps.append(to_map(out, hw))
-            if i == self.out_indices[-1]:
-                break
-            x, hw = stage.downsample(x, hw)
+            if stage.downsample is not None:
+                x, hw = stage.downsample(x, hw)
         return tuple(maps)

@@ -11,6 +11,7 @@ Source: PolaFormer, arXiv 2501.15061; checked against ``polaformer.ops.reference
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -20,8 +21,8 @@ from torch import Tensor
 class Regions(NamedTuple):
     """Which tokens of a window may meet: those with the same id.
 
-    ``ids`` [G, N] holds 0 ... count - 1, and -1 for padding, which never meets anything else. Batches
-    are ordered image by image, so row b of a batch belongs to window b modulo G.
+    ``ids`` [G, N] holds 0 ... count - 1, and -1 for padding, which meets nothing else. Batches are
+    ordered image by image, so row b of a batch belongs to window b modulo G.
     """
 
     ids: Tensor
@@ -101,6 +102,12 @@ def _read_streams_by_region(
     return out.flatten(0, 1)
 
 
+def _without_autocast(device_type: str) -> AbstractContextManager:
+    if torch.amp.is_autocast_available(device_type):
+        return torch.autocast(device_type=device_type, enabled=False)
+    return nullcontext()  # a device without autocast, such as 'meta'
+
+
 def polar_attention(
     q: Tensor,
     k: Tensor,
@@ -113,11 +120,11 @@ def polar_attention(
     """Polarity-aware linear attention [B, H, N, D].
 
     q [B, H, N, D], k and v [B, H, M, D] (v may have another width than q and k), power [1, H, 1, D]
-    with values of at least 1. Cost grows with N + M. ``eps`` is added to denominators that are means
-    over the keys. With ``regions`` (then N = M) a token meets only tokens of its own region, and
+    with values of at least 1. Cost grows with N + M. ``eps`` is added to the denominators, which are
+    means over the keys. With ``regions`` (then N = M) a token meets only tokens of its own region, and
     padding comes out as zero. Computed in fp32 at least; returned in the type of ``v``.
     """
-    with torch.autocast(device_type=q.device.type, enabled=False):
+    with _without_autocast(q.device.type):
         dtype = torch.promote_types(v.dtype, torch.float32)
         power = power.to(dtype)
         queries = polar_features(q.to(dtype), power)

@@ -39,9 +39,8 @@ def polar_attention_maps(
 ) -> tuple[Tensor, Tensor]:
     """The same-signed and the opposite-signed attention map, each [B, H, N, M].
 
-    ``allowed`` [..., N, M] marks the pairs that may meet; each query then averages over its own keys.
-    The rows sum to one up to ``eps``, which is relative to the mean over keys (ATTENTION: eq. 7 of
-    the paper with the mean in place of the sum).
+    ``allowed`` [..., N, M] marks the pairs that may meet; each query then averages over its own
+    keys. The rows sum to one up to ``eps``, which is relative to the mean over keys.
     """
     q_pos, q_neg = polar_parts(q, power)
     k_pos, k_neg = polar_parts(k, power)
@@ -68,7 +67,8 @@ def polar_attention_nn(
 ) -> Tensor:
     """Polarity-aware linear attention [B, H, N, D] through its two N x M maps (quadratic form)."""
     same, opposite = polar_attention_maps(q, k, power, eps, allowed)
-    v_same, v_opposite = v.chunk(2, dim=-1)
+    half = (v.shape[-1] + 1) // 2
+    v_same, v_opposite = v[..., :half], v[..., half:]
     return torch.cat((same @ v_same, opposite @ v_opposite), dim=-1)
 
 
@@ -78,8 +78,9 @@ def polar_attention_kv(q: Tensor, k: Tensor, v: Tensor, power: Tensor, eps: floa
     keys = torch.cat(polar_parts(k, power), dim=-1)
     n = k.shape[-2]
     streams = []
+    half = (v.shape[-1] + 1) // 2
     queries = (torch.cat((q_pos, q_neg), dim=-1), torch.cat((q_neg, q_pos), dim=-1))
-    for query, value in zip(queries, v.chunk(2, dim=-1), strict=True):
+    for query, value in zip(queries, (v[..., :half], v[..., half:]), strict=True):
         numerator = query @ (keys.transpose(-2, -1) @ value / n)
         denominator = query @ keys.mean(dim=-2, keepdim=True).transpose(-2, -1) + eps
         streams.append(numerator / denominator)

@@ -25,8 +25,8 @@ def softmax_attention(
 ) -> Tensor:
     """Softmax attention [B, H, N, D].
 
-    q [B, H, N, D], k and v [B, H, M, D]; ``scale`` defaults to D^-1/2; ``bias`` [H, N, M] is added to
-    the scores; with ``regions`` a token meets only tokens of its own region (padding meets padding).
+    q [B, H, N, D], k and v [B, H, M, D]; ``scale`` defaults to D^-1/2; ``bias`` [H, N, M] is added
+    to the scores; with ``regions`` a token meets only its own region (padding meets padding).
     """
     bias = None if bias is None else bias.to(q.dtype)
     if regions is None:
