@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -95,8 +95,8 @@ def apply_state(
         for key, value in module.state_dict().items()
         if isinstance(value, torch.Tensor) and not _fits(key, _DERIVED)
     }
-    state, dropped = _select(source.state, prefix, source.label)
-    state, matched, used = _best_match(state, target, converter)
+    source, dropped = _below(source, prefix)
+    state, matched, used = _best_match(source.state, target, converter)
     wanted, scope = _scope(module, target, set(matched.values()))
     by_target = {name: key for key, name in matched.items()}
     report = LoadReport(
@@ -121,26 +121,28 @@ def apply_state(
     return report
 
 
-def _select(
-    state: Mapping[str, torch.Tensor], prefix: str | None, label: str
-) -> tuple[dict[str, torch.Tensor], list[str]]:
-    """The tensors below ``prefix``, without it; the rest is named as dropped."""
-    kept = {key: value for key, value in state.items() if not _fits(key, _DERIVED)}
+def _below(source: Source, prefix: str | None) -> tuple[Source, list[str]]:
+    """The part of the file below ``prefix``, without it; the names of the rest."""
+    kept = {key: value for key, value in source.state.items() if not _fits(key, _DERIVED)}
     if not prefix:
-        return kept, []
+        return replace(source, state=kept), []
     prefix = prefix if prefix.endswith(".") else f"{prefix}."
     below = {k.removeprefix(prefix): v for k, v in kept.items() if k.startswith(prefix)}
     if not below:
         example = next(iter(kept), "no tensor")
-        raise CheckpointError(f"{label}: no name starts with '{prefix}'; the file has '{example}'")
-    return below, [key for key in kept if not key.startswith(prefix)]
+        raise CheckpointError(
+            f"{source.label}: no name starts with '{prefix}'; the file has '{example}'"
+        )
+    grids = {key.removeprefix(prefix): grid for key, grid in source.grids.items()}
+    rest = [key for key in kept if not key.startswith(prefix)]
+    return replace(source, state=below, grids=grids), rest
 
 
 def _best_match(
-    state: dict[str, torch.Tensor],
+    state: Mapping[str, torch.Tensor],
     target: Mapping[str, torch.Tensor],
     converter: Converter | str | None,
-) -> tuple[dict[str, torch.Tensor], dict[str, str], Converter | None]:
+) -> tuple[Mapping[str, torch.Tensor], dict[str, str], Converter | None]:
     """The state as it is, or converted where that matches more names."""
     direct = match_keys(state, target)
     found = converter_for(converter, state)
@@ -204,21 +206,23 @@ def _prepare(
     wrong: list[str] = []
     for name, key in by_target.items():
         value, goal = state[key], target[name]
+        accepted = _fits(name, allow_shape_mismatch)
         if tables.is_table(name) and _same_width(name, value, goal):
-            fitted = tables.fit_table(
-                value,
-                name,
-                tuple(goal.shape),
-                tables.told_grid(module, name, goal.shape),
-                tables.stated_grid(source.grids, key, name),
-            )
-            if fitted is not value:
+            told = tables.told_grid(module, name, goal.shape)
+            stated = tables.stated_grid(source.grids, key, name)
+            try:
+                value = tables.fit_table(value, name, tuple(goal.shape), told, stated)
+            except CheckpointError:
+                if not accepted:
+                    raise
+                report.mismatched.append(name)
+                continue
+            if value is not state[key]:
                 report.resized.append(name)
-            value = fitted
         if value.numel() == goal.numel() == 1:
             value = value.reshape(goal.shape)  # counters are stored as () or (1,)
         if value.shape != goal.shape:
-            if _fits(name, allow_shape_mismatch):
+            if accepted:
                 report.mismatched.append(name)
             else:
                 wrong.append(name)

@@ -286,7 +286,7 @@ def build_array(target: np.ndarray, state: Any) -> None:
         raise Refused("a NumPy array of objects")
     if version != 1 or type(shape) is not tuple or any(type(n) is not int or n < 0 for n in shape):
         raise Damaged("a NumPy array with an impossible shape")
-    target.__setstate__((version, shape, dtype, bool(fortran), raw))
+    target.__setstate__((version, shape, dtype, bool(fortran), raw))  # type: ignore[arg-type]
 
 
 _CALLS: dict[str, Callable[..., Any]] = {

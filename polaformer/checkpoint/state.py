@@ -107,6 +107,14 @@ def canonical(key: str) -> str:
     return ".".join(kept)
 
 
+def bare(key: str) -> str:
+    """A canonical name without the owners in front."""
+    parts = canonical(key).split(".")
+    while len(parts) > 1 and parts[0] in _OWNERS:
+        del parts[0]
+    return ".".join(parts)
+
+
 def match_keys(source: Iterable[str], reference: Iterable[str]) -> dict[str, str]:
     """Names of ``source`` mapped to names of ``reference``.
 

@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from polaformer.checkpoint.errors import CheckpointError
+from polaformer.checkpoint.state import bare
 
 TOKEN_TABLES = ("positional_encoding", "pos_embed", "absolute_pos_embed")
 BIAS_TABLE = "relative_position_bias_table"
@@ -105,10 +106,11 @@ def table_grids(module: nn.Module) -> dict[str, list[int]]:
 
 
 def stated_grid(grids: Mapping[str, Sequence[int]], *names: str) -> Grid | None:
-    """The entry of ``grids`` whose pattern fits one of ``names``; exact names go first."""
+    """The entry of ``grids`` for one of ``names``: the same name but for owners, or a pattern."""
+    by_name = {bare(key): grid for key, grid in grids.items()}
     for name in names:
-        if name in grids:
-            return (int(grids[name][0]), int(grids[name][1]))
+        if grid := by_name.get(bare(name)):
+            return (int(grid[0]), int(grid[1]))
     for pattern, grid in grids.items():
         if any(fnmatchcase(name, pattern) for name in names):
             return (int(grid[0]), int(grid[1]))

@@ -108,6 +108,30 @@ def test_a_checkpoint_may_state_its_grids():
     assert not load_weights(Table((4, 9)), checkpoint).resized
 
 
+@pytest.mark.parametrize(
+    "owner, prefix", [("module.backbone.", None), ("teacher.backbone.", "teacher.backbone")]
+)
+def test_stated_grids_fit_whatever_stands_in_front(owner, prefix):
+    """A whole model's file into its part: the grids are found under the owner's name."""
+    checkpoint = {
+        "state_dict": {f"{owner}positional_encoding": plane(4, 9)},
+        "meta": {"table_grids": {f"{owner}positional_encoding": [4, 9]}},
+    }
+    target = Table((6, 6))
+    load_weights(target, checkpoint, prefix=prefix)
+    expected = resize_tokens(plane(4, 9), (4, 9), (6, 6))
+    assert torch.equal(target.positional_encoding.detach(), expected)
+
+
+def test_a_table_that_cannot_be_resized_may_be_given_up():
+    module = nn.Sequential(Table((6, 6)), nn.Linear(2, 2))
+    state = {"0.positional_encoding": plane(3, 8), "1.weight": torch.ones(2, 2)}
+    state["1.bias"] = torch.ones(2)
+    report = load_weights(module, state, allow_shape_mismatch=["*positional_encoding"])
+    assert report.mismatched == ["0.positional_encoding"]
+    assert module[0].positional_encoding.abs().sum() == 0
+
+
 def test_an_unknown_source_grid_stops():
     state = {"positional_encoding": plane(3, 8)}
     with pytest.raises(CheckpointError, match=r"24 positions is not square; state .*source_grids"):
