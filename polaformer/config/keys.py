@@ -30,20 +30,43 @@ class Finding:
     text: str
 
 
+def _words(kinds: tuple[type, ...]) -> str:
+    return " or ".join(
+        "a list" if kind is list else "a dict" for kind in kinds if kind is not tuple
+    )
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the meaning of a name depends on."""
+
+    scope: str | None
+    runner: Any
+
+    @classmethod
+    def of(cls, cfg: Mapping[str, Any]) -> Context:
+        """The context of a whole config."""
+        scope = cfg.get("default_scope")
+        kind = cfg.get("runner_type")
+        return cls(scope, None if kind is None else resolve(kind, "RUNNERS", scope))
+
+
 def find_mistakes(cfg: Mapping[str, Any]) -> list[Finding]:
     """All unknown keywords, unknown types and values of a clearly wrong type in a config."""
-    scope = cfg.get("default_scope")
+    context = Context.of(cfg)
     found = [
         Finding(key, f"unknown key; {did_you_mean(key, schema.top_level_keys())}".rstrip("; "))
         for key in cfg
         if key not in schema.top_level_keys()
     ]
     for key, value in cfg.items():
-        kind = schema.TOP_KINDS.get(key)
-        found += _walk(key, value, kind, scope)
-    runner = cfg.get("runner_type")
-    if runner is not None and resolve(runner, "RUNNERS", scope) is None:
-        found.append(_unknown_type("runner_type", runner, "RUNNERS"))
+        wanted = schema.expected_container(key)
+        if wanted is not None and value is not None and not isinstance(value, wanted):
+            found.append(Finding(key, f"expects {_words(wanted)}, got {value!r}"))
+            continue
+        found += _walk(key, value, schema.TOP_KINDS.get(key), context)
+    if cfg.get("runner_type") is not None and context.runner is None:
+        found.append(_unknown_type("runner_type", cfg["runner_type"], "RUNNERS"))
     return found
 
 
@@ -56,21 +79,21 @@ def keywords_at(cfg: Mapping[str, Any], path: str) -> tuple[str, Keywords] | Non
         value = value[int(part)] if isinstance(value, list | tuple) else value[part]
     if not isinstance(value, Mapping):
         return None
-    found = _accepted(path, value, kind, cfg.get("default_scope"))
+    found = _accepted(path, value, kind, Context.of(cfg))
     return None if isinstance(found, Finding) else found
 
 
-def _walk(path: str, value: Any, kind: str | None, scope: str | None) -> Iterator[Finding]:
+def _walk(path: str, value: Any, kind: str | None, context: Context) -> Iterator[Finding]:
     if isinstance(value, Mapping):
-        yield from _dict(path, value, kind, scope)
+        yield from _dict(path, value, kind, context)
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for index, item in enumerate(value):
-            yield from _walk(f"{path}.{index}", item, kind, scope)
+            yield from _walk(f"{path}.{index}", item, kind, context)
 
 
-def _dict(path: str, value: Mapping, kind: str | None, scope: str | None) -> Iterator[Finding]:
-    scope = value.get("_scope_") or scope
-    accepted = _accepted(path, value, kind, scope)
+def _dict(path: str, value: Mapping, kind: str | None, context: Context) -> Iterator[Finding]:
+    context = replace(context, scope=value.get("_scope_") or context.scope)
+    accepted = _accepted(path, value, kind, context)
     if isinstance(accepted, Finding):
         yield accepted
     elif accepted is not None:
@@ -79,7 +102,7 @@ def _dict(path: str, value: Mapping, kind: str | None, scope: str | None) -> Ite
         last = str(key)
         if last in schema.FREE_KEYS or last.endswith("_kwargs"):
             continue
-        yield from _walk(f"{path}.{last}", child, _child_kind(last, kind), scope)
+        yield from _walk(f"{path}.{last}", child, _child_kind(last, kind), context)
 
 
 def _child_kind(key: str, parent: str | None) -> str | None:
@@ -87,26 +110,36 @@ def _child_kind(key: str, parent: str | None) -> str | None:
 
 
 def _accepted(
-    path: str, value: Mapping, kind: str | None, scope: str | None
+    path: str, value: Mapping, kind: str | None, context: Context
 ) -> tuple[str, Keywords] | Finding | None:
-    untyped = schema.section(path, value)
+    untyped = schema.section(path, value, context.runner)
     if untyped is not None and (untyped.always or "type" not in value):
         return untyped.owner, untyped.keywords
     if "type" in value and kind is not None:
-        return _typed(path, value, kind, scope)
+        return _typed(path, value, kind, context)
     if path.rpartition(".")[0] == "default_hooks":
-        return Finding(path, f"has no type; {did_you_mean(path[14:], _HOOKS)}".rstrip("; "))
+        return _hook(path, value, context)
     return None
 
 
 _HOOKS = ("runtime_info", "timer", "sampler_seed", "logger", "param_scheduler", "checkpoint")
 
 
+def _hook(path: str, value: Mapping, context: Context) -> tuple[str, Keywords] | Finding | None:
+    """A default hook without ``type``: our runner merges it into the one it has."""
+    name = path.rpartition(".")[2]
+    known = schema.default_hooks(context.runner)
+    if name in known:
+        return _typed(path, {**known[name], **value}, "HOOKS", context)
+    hint = did_you_mean(name, known or _HOOKS)
+    return Finding(path, f"no default hook has this name, and it has no type; {hint}".rstrip("; "))
+
+
 def _typed(
-    path: str, value: Mapping, kind: str, scope: str | None
+    path: str, value: Mapping, kind: str, context: Context
 ) -> tuple[str, Keywords] | Finding | None:
     name = value["type"]
-    target = resolve_anywhere(name, kind, scope)
+    target = resolve_anywhere(name, kind, context.scope)
     if target is None:
         return None if path.endswith("_cfg") else _unknown_type(f"{path}.type", name, kind)
     keys = keywords_of(target)

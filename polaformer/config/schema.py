@@ -11,10 +11,21 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from polaformer.config.signatures import Keywords, keywords_of
+from polaformer.config.signatures import Keywords, keywords_of, resolve
 
-OURS = ("runner_type", "custom_imports", "tta_model", "tta_pipeline")
-"""Top-level keys that are not arguments of mmengine's Runner."""
+OTHERS = (
+    "runner_type",
+    "custom_imports",
+    "model_wrapper_cfg",
+    "sync_bn",
+    "find_unused_parameters",
+    "compile",
+    "activation_checkpointing",
+    "efficient_conv_bn_eval",
+    "tta_model",
+    "tta_pipeline",
+)
+"""Top-level keys that are read from the whole config and are no arguments of mmengine's Runner."""
 
 DATALOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
 EVALUATORS = ("val_evaluator", "test_evaluator")
@@ -85,19 +96,33 @@ class Section:
     """True where a ``type`` key, if any, names no registered class."""
 
 
+def expected_container(key: str) -> tuple[type, ...] | None:
+    """What a top-level key must hold if it is not None, or None for single values."""
+    if key in EVALUATORS or key == "param_scheduler":
+        return Mapping, list, tuple
+    if key == "custom_hooks":
+        return list, tuple
+    if key in TOP_KINDS or key in ("env_cfg", "randomness", "auto_scale_lr", "custom_imports"):
+        return (Mapping,)
+    return None
+
+
 @lru_cache(maxsize=1)
 def top_level_keys() -> tuple[str, ...]:
     """Every key a config may have at its top."""
     from mmengine.runner import Runner
 
     runner = [n for n in inspect.signature(Runner.__init__).parameters if n not in ("self", "cfg")]
-    return (*runner, *OURS)
+    return (*runner, *OTHERS)
 
 
-def section(path: str, cfg: Mapping[str, Any]) -> Section | None:
-    """The schema of the untyped dict at ``path``, or None where anything may stand."""
+def section(path: str, cfg: Mapping[str, Any], runner: Any = None) -> Section | None:
+    """The schema of the untyped dict at ``path``, or None where anything may stand.
+
+    ``runner`` is the class that ``runner_type`` names: it decides the default loops.
+    """
     if path in LOOPS:
-        return _loop(path, cfg)
+        return _loop(path, cfg, runner)
     if path in DATALOADERS:
         return _dataloader()
     if path == "optim_wrapper":
@@ -120,15 +145,28 @@ def _clip_grad(cfg: Mapping[str, Any]) -> Section:
     return replace(found, always=True)
 
 
-def _loop(path: str, cfg: Mapping[str, Any]) -> Section:
+def _loop(path: str, cfg: Mapping[str, Any], runner: Any) -> Section:
     from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop, TestLoop, ValLoop
 
     if path == "train_cfg":
         target: Any = EpochBasedTrainLoop if cfg.get("by_epoch", True) else IterBasedTrainLoop
     else:
         target = ValLoop if path == "val_cfg" else TestLoop
+    ours = {"EpochBasedTrainLoop": "EpochTrainLoop"}.get(target.__name__, target.__name__)
+    if _is_ours(runner):
+        target = resolve(f"polaformer.{ours}", "LOOPS", None) or target
     needs = ("by_epoch",) if path == "train_cfg" else ()
     return _of(target.__name__, target, drop=("runner", "dataloader", "evaluator"), needs=needs)
+
+
+def _is_ours(runner: Any) -> bool:
+    return getattr(runner, "__module__", "").startswith("polaformer.")
+
+
+def default_hooks(runner: Any) -> dict[str, Any]:
+    """Hooks that the runner adds by itself, name -> config; typeless entries change these."""
+    module = inspect.getmodule(runner)
+    return dict(getattr(module, "DEFAULT_HOOKS", {})) if _is_ours(runner) else {}
 
 
 def _dataloader() -> Section:

@@ -287,7 +287,10 @@ def _explain(file: ConfigFile, key: str, found: list[Origin]) -> bool:
         exact = end == len(parts)
         if exact or not merges:
             found.append(Origin(f"{show(file.path)}:{file.lines[parent]}", _text(file, parent)))
-        if not exact and not merges:
+        alias = file.texts.get(parent, "")
+        if not exact and alias in file.lines:
+            _explain(file, ".".join([alias, *parts[end:]]), found)
+        elif not exact and not merges:
             return True
         break
     stops = any(".".join(parts[:end]) in file.deletes for end in range(1, len(parts) + 1))

@@ -1,0 +1,352 @@
+"""The dry run: everything that is wrong with a config at once, then what it would do."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from polaformer.config import rules
+from polaformer.config.keys import Finding, find_mistakes
+from polaformer.config.load import Overrides, located, origins_of, read_config
+from polaformer.config.measure import (
+    build_on_meta,
+    measure,
+    states_per_weight,
+    training_memory,
+)
+from polaformer.config.plan import DataFound, Plan, Steps
+from polaformer.config.source import show
+from polaformer.errors import UserError
+
+SPLITS = ("train", "val", "test")
+IMAGENET_IMAGES = {"train": 1_281_167, "val": 50_000}
+"""Sizes of ImageNet-1K (ILSVRC 2012), to plan with where the data are not on this machine."""
+
+
+def check_file(
+    path: str | Path,
+    overrides: Overrides = (),
+    *,
+    presets: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Plan:
+    """``check_config`` of a file; what its loading refuses stands first among the problems.
+
+    ``presets`` are keyword arguments of ``load_config``, ``options`` of ``check_config``.
+    """
+    try:
+        cfg, refused = read_config(path, overrides, **(presets or {}))
+    except UserError as error:
+        return Plan(str(path), problems=str(error).splitlines())
+    plan = check_config(cfg, **options)
+    plan.config = show(path)
+    plan.problems = list(dict.fromkeys([*refused, *plan.problems]))
+    return plan
+
+
+def check_config(
+    cfg: Mapping[str, Any],
+    *,
+    require_data: bool = True,
+    processes: int | None = None,
+    sizes: bool = True,
+) -> Plan:
+    """Check a loaded config without training: all problems, then the plan of the run.
+
+    Args:
+        require_data: whether data that are not on this machine are a problem or only a note.
+        processes: number of training processes; None reads the launcher's WORLD_SIZE.
+        sizes: whether to count parameters, multiply-adds and memory too.
+    """
+    return _Check(cfg, require_data, processes or launched_processes(), sizes).run()
+
+
+def launched_processes() -> int:
+    """Number of processes that torchrun or Slurm started, or 1."""
+    for name in ("WORLD_SIZE", "SLURM_NTASKS"):
+        if os.environ.get(name, "").isdigit():
+            return max(int(os.environ[name]), 1)
+    return 1
+
+
+class _Check:
+    """One dry run; each step adds to the plan."""
+
+    def __init__(
+        self, cfg: Mapping[str, Any], require_data: bool, processes: int, sizes: bool
+    ) -> None:
+        self.cfg = cfg
+        self.require_data = require_data
+        self.processes = processes
+        self.sizes = sizes
+        source = origins_of(cfg).source
+        self.plan = Plan(show(source.path) if source else "config")
+        self.wrong: set[str] = set()
+
+    def run(self) -> Plan:
+        import polaformer.registry  # noqa: F401  (registers every name, applies the repairs)
+
+        self._problems(find_mistakes(self.cfg))
+        self._problems(rules.missing_parts(self.cfg))
+        for finding in rules.weight_files(self.cfg):
+            self._absent(finding, "does not exist" in finding.text)
+        self._find_data()
+        self._problems(rules.class_counts(self.cfg, self.plan.data))
+        self._problems(rules.batches(self.cfg, self.plan.data, self.processes))
+        self._count_steps()
+        problems, notes = rules.schedule(self.cfg, self.plan.steps)
+        self._problems(problems)
+        self.plan.notes += [located(self.cfg, note) for note in notes]
+        self._problems(rules.hooks(self.cfg, self._num_classes()))
+        self._learning_rate()
+        if not self._touched("model"):
+            self._model()
+        return self.plan
+
+    # Findings -----------------------------------------------------------------------------------
+
+    def _problems(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.wrong.add(finding.key)
+            line = located(self.cfg, finding)
+            if line not in self.plan.problems:
+                self.plan.problems.append(line)
+
+    def _problem(self, key: str, text: str) -> None:
+        self._problems([Finding(key, text)])
+
+    def _dict(self, key: str) -> Mapping[str, Any]:
+        """A top-level dict, empty where it is missing or something else stands there."""
+        value = self.cfg.get(key)
+        return value if isinstance(value, Mapping) else {}
+
+    def _touched(self, key: str) -> bool:
+        return any(k == key or k.startswith(f"{key}.") for k in self.wrong)
+
+    # Data ---------------------------------------------------------------------------------------
+
+    def _find_data(self) -> None:
+        told: set[str] = set()
+        for split in SPLITS:
+            key = f"{split}_dataloader.dataset"
+            loader = self.cfg.get(f"{split}_dataloader")
+            dataset = loader.get("dataset") if isinstance(loader, Mapping) else None
+            kind = dataset.get("type") if isinstance(dataset, Mapping) else None
+            if dataset is None or not isinstance(kind, str) or self._touched(key):
+                continue
+            try:
+                found = _dataset(_freeze(dataset), self.cfg.get("default_scope"))
+                where = _root(dataset)
+                self.plan.data[split] = DataFound(len(found), tuple(found.classes), where)
+            except UserError as error:
+                if str(error) not in told:
+                    self._no_data(key, dataset, str(error))
+                told.add(str(error))
+                self._expected(split, dataset)
+
+    def _no_data(self, key: str, dataset: Mapping[str, Any], text: str) -> None:
+        absent = not Path(_root(dataset)).expanduser().exists()
+        if absent and "prepare_data" not in text and "README" not in text:
+            text += "; data/README.md says how to get it"
+        self._absent(Finding(key, text), absent)
+
+    def _absent(self, finding: Finding, absent: bool) -> None:
+        """A file that is not on this machine: a note where files are not required."""
+        if absent and not self.require_data:
+            self.plan.notes.append(located(self.cfg, finding))
+        else:
+            self._problems([finding])
+
+    def _expected(self, split: str, dataset: Mapping[str, Any]) -> None:
+        """Plan with the published sizes of ImageNet where it is not here."""
+        images = IMAGENET_IMAGES.get(dataset.get("split", "train"))
+        if str(dataset["type"]).endswith("ImageNet") and images and not dataset.get("classes"):
+            from timm.data import ImageNetInfo
+
+            names = tuple(ImageNetInfo("imagenet-1k").label_names())
+            self.plan.data[split] = DataFound(images, names, _root(dataset), present=False)
+
+    def _num_classes(self) -> int | None:
+        found = next((d for d in self.plan.data.values() if d.classes), None)
+        return len(found.classes) if found else None
+
+    # Run ----------------------------------------------------------------------------------------
+
+    def _count_steps(self) -> None:
+        loader, loop = self.cfg.get("train_dataloader"), self.cfg.get("train_cfg")
+        data = self.plan.data.get("train")
+        if not isinstance(loader, Mapping) or not isinstance(loop, Mapping) or data is None:
+            return
+        epochs, batch = loop.get("max_epochs"), loader.get("batch_size", 1)
+        if not isinstance(epochs, int) or not isinstance(batch, int) or batch < 1:
+            return
+        share = -(-data.images // self.processes)
+        steps = share // batch if loader.get("drop_last") else -(-share // batch)
+        wrapper = self._dict("optim_wrapper")
+        every = wrapper.get("accumulative_counts", 1)
+        self.plan.steps = Steps(epochs, steps, batch, self.processes, every)
+        if data.images < batch and not loader.get("drop_last"):
+            text = f"{batch} is more than the {data.images} training images: one short batch"
+            self.plan.notes.append(located(self.cfg, Finding("train_dataloader.batch_size", text)))
+
+    def _learning_rate(self) -> None:
+        optimizer = self._dict("optim_wrapper").get("optimizer")
+        rate = optimizer.get("lr") if isinstance(optimizer, Mapping) else None
+        if not isinstance(rate, int | float):
+            return
+        if rate <= 0:
+            self._problem("optim_wrapper.optimizer.lr", f"{rate}; allowed: above 0")
+            return
+        rule = self._dict("auto_scale_lr")
+        base = rule.get("base_batch_size")
+        loader = self._dict("train_dataloader")
+        actual = loader.get("batch_size", 1) * self.processes
+        self.plan.lr = float(rate)
+        if rule.get("enable") and base is None:
+            self._problem("auto_scale_lr", "enable=True needs base_batch_size")
+        elif rule.get("enable"):
+            self.plan.lr = rate * actual / base
+            self.plan.lr_rule = f" = {rate:g} x {actual} / {base} (auto_scale_lr)"
+        elif base and base != actual:
+            text = f"off: lr {rate:g} is meant for {base} images per step, this run has {actual}"
+            self.plan.notes.append(located(self.cfg, Finding("auto_scale_lr", text)))
+
+    # Model --------------------------------------------------------------------------------------
+
+    def _model(self) -> None:
+        model_cfg = self.cfg.get("model")
+        if not isinstance(model_cfg, Mapping):
+            return
+        try:
+            model = build_on_meta(model_cfg, self.cfg.get("default_scope"))
+        except UserError as error:
+            self._problem("model", str(error))
+            return
+        except TypeError as error:
+            if "required" not in str(error):
+                raise
+            self._problem("model", str(error).replace(".__init__()", ""))
+            return
+        self.plan.model = _describe(model)
+        self._optimizer(model)
+        if self.sizes:
+            self._sizes(model)
+
+    def _optimizer(self, model: Any) -> None:
+        wrapper = self.cfg.get("optim_wrapper")
+        if not isinstance(wrapper, Mapping) or self._touched("optim_wrapper"):
+            return
+        from mmengine.optim import build_optim_wrapper
+        from mmengine.registry import DefaultScope
+
+        plain = {k: v for k, v in wrapper.items() if k not in ("dtype", "loss_scale", "use_fsdp")}
+        plain["type"] = "OptimWrapper"
+        try:
+            with quiet(), DefaultScope.overwrite_default_scope(self.cfg.get("default_scope")):
+                build_optim_wrapper(model, plain)
+        except (UserError, ValueError) as error:
+            self._problem("optim_wrapper", str(error))
+
+    def _sizes(self, model: Any) -> None:
+        wrapper = self._dict("optim_wrapper")
+        cost = measure(model, self._input_size(model), _half_type(wrapper))
+        self.plan.cost = cost
+        loader = self.cfg.get("train_dataloader")
+        if self.plan.steps is None or not isinstance(loader, Mapping):
+            return
+        optimizer = wrapper.get("optimizer") or {}
+        averaged = any("EMA" in str(h.get("type")) for h in self.cfg.get("custom_hooks") or [])
+        per_weight = states_per_weight(optimizer) if not self._touched("optim_wrapper") else 0
+        self.plan.memory = training_memory(cost, self.plan.steps.batch_size, per_weight, averaged)
+
+    def _input_size(self, model: Any) -> tuple[int, int]:
+        """Height and width that the model is trained on."""
+        for split in SPLITS:
+            dataset = self._dict(f"{split}_dataloader").get("dataset")
+            size = _transform_size(dataset.get("transforms") if dataset else None)
+            if size is not None:
+                return size
+        size = (self.cfg["model"].get("backbone") or {}).get("img_size", 224)
+        return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def _transform_size(transforms: Any) -> tuple[int, int] | None:
+    steps: Sequence[Any] = transforms if isinstance(transforms, list | tuple) else [transforms]
+    for step in steps:
+        size = step.get("input_size") if isinstance(step, Mapping) else None
+        if isinstance(size, int):
+            return size, size
+        if isinstance(size, list | tuple) and len(size) >= 2:
+            return size[-2], size[-1]
+    return None
+
+
+def _half_type(wrapper: Mapping[str, Any]) -> Any:
+    """The half type of an AmpOptimWrapper, or None."""
+    if not str(wrapper.get("type", "")).endswith("AmpOptimWrapper"):
+        return None
+    import torch
+
+    dtype = wrapper.get("dtype") or "float16"
+    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No informational log lines: a dry run speaks through its plan."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _describe(model: Any) -> str:
+    parts = [type(model).__name__]
+    parts += [
+        type(getattr(model, n)).__name__ for n in ("backbone", "neck", "head") if hasattr(model, n)
+    ]
+    return " of ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
+
+
+def _root(dataset: Mapping[str, Any]) -> str:
+    return str(dataset.get("data_root") or dataset.get("root") or dataset.get("ann_file") or "?")
+
+
+def _freeze(node: Any) -> Any:
+    """A config as a hashable value."""
+    if isinstance(node, Mapping):
+        return ("dict", tuple((key, _freeze(value)) for key, value in node.items()))
+    if isinstance(node, list | tuple):
+        return (type(node).__name__, tuple(_freeze(value) for value in node))
+    return node
+
+
+def _thaw(node: Any) -> Any:
+    if isinstance(node, tuple) and node and node[0] == "dict":
+        return {key: _thaw(value) for key, value in node[1]}
+    if isinstance(node, tuple):
+        values = [_thaw(value) for value in node[1]]
+        return values if node[0] == "list" else tuple(values)
+    return node
+
+
+@lru_cache(maxsize=8)
+def _dataset(frozen: Any, scope: str | None) -> Any:
+    """The dataset of a config, its files listed but none of them decoded."""
+    from mmengine.registry import DATASETS, DefaultScope
+
+    from polaformer.config.signatures import keywords_of, resolve
+
+    cfg = _thaw(frozen)
+    target = resolve(cfg["type"], "DATASETS", scope)
+    if target is not None and "check" in keywords_of(target).names:
+        cfg["check"] = "none"
+    with quiet(), DefaultScope.overwrite_default_scope(scope):
+        return DATASETS.build(cfg)

@@ -1,0 +1,231 @@
+"""What must agree between the parts of a config, each rule a function that yields findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from polaformer.config.keys import Finding
+from polaformer.config.plan import DataFound, Steps
+from polaformer.errors import did_you_mean, nearest
+
+WEIGHT_SUFFIXES = (".pth", ".pt", ".bin", ".safetensors", ".ckpt", ".tar")
+_PHASES = {
+    "train": ("train_dataloader", "train_cfg", "optim_wrapper"),
+    "val": ("val_dataloader", "val_cfg", "val_evaluator"),
+    "test": ("test_dataloader", "test_cfg", "test_evaluator"),
+}
+
+
+def missing_parts(cfg: Mapping[str, Any]) -> Iterator[Finding]:
+    """A phase needs its dataloader, its loop and its third part, or none of them."""
+    if cfg.get("model") is None:
+        yield Finding("model", "a config needs a model")
+    for phase, keys in _PHASES.items():
+        given = [key for key in keys if cfg.get(key) is not None]
+        for key in keys:
+            if given and key not in given:
+                yield Finding(key, f"missing: {phase} needs {', '.join(keys)} together")
+    loop = cfg.get("train_cfg")
+    if isinstance(loop, Mapping) and "type" in loop and "by_epoch" in loop:
+        yield Finding("train_cfg", "only one of type and by_epoch may be given")
+
+
+def weight_files(cfg: Mapping[str, Any]) -> Iterator[Finding]:
+    """Every weight file that is named exists and is of a readable kind."""
+    named = dict(_pretrained("model", cfg.get("model")))
+    if cfg.get("load_from"):
+        named["load_from"] = cfg["load_from"]
+    for key, value in named.items():
+        text = str(value)
+        path = Path(text).expanduser()
+        if re.match(r"\w+://", text):
+            yield Finding(key, f"'{text}' is an address; download the file and name its path")
+        elif path.is_dir():
+            yield Finding(key, f"'{text}' is a folder, not a weight file")
+        elif not path.is_file():
+            names = [p.name for p in path.parent.glob("*")] if path.parent.is_dir() else []
+            yield Finding(
+                key, f"'{text}' does not exist; {did_you_mean(path.name, names)}".strip("; ")
+            )
+        elif path.suffix not in WEIGHT_SUFFIXES:
+            allowed = ", ".join(WEIGHT_SUFFIXES)
+            yield Finding(key, f"'{text}' is not a weight file by its name; allowed: {allowed}")
+
+
+def _pretrained(path: str, node: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping):
+        for key, child in node.items():
+            if key == "init_cfg" and isinstance(child, Mapping) and child.get("checkpoint"):
+                yield f"{path}.init_cfg.checkpoint", child["checkpoint"]
+            yield from _pretrained(f"{path}.{key}", child)
+    elif isinstance(node, list | tuple):
+        for index, child in enumerate(node):
+            yield from _pretrained(f"{path}.{index}", child)
+
+
+def class_counts(cfg: Mapping[str, Any], data: Mapping[str, DataFound]) -> Iterator[Finding]:
+    """The head has one output per class, and all splits have the same classes."""
+    model = cfg.get("model")
+    head = model.get("head") if isinstance(model, Mapping) else None
+    outputs = head.get("num_classes") if isinstance(head, Mapping) else None
+    for split, found in data.items():
+        if found.classes and outputs is not None and outputs != len(found.classes):
+            yield Finding(
+                "model.head.num_classes",
+                f"{outputs}, but {split}_dataloader.dataset has {len(found.classes)} classes "
+                f"({_some(found.classes)})",
+            )
+            break
+    train = data.get("train")
+    for split, found in data.items():
+        if train and train.classes and found.classes and set(found.classes) != set(train.classes):
+            extra = sorted(set(found.classes) - set(train.classes))
+            lost = sorted(set(train.classes) - set(found.classes))
+            parts = [f"only in {split}: {_some(extra)}"] * bool(extra)
+            parts += [f"only in train: {_some(lost)}"] * bool(lost)
+            yield Finding(
+                f"{split}_dataloader.dataset", f"other classes than train: {'; '.join(parts)}"
+            )
+        elif train and found.classes and found.classes != train.classes:
+            yield Finding(f"{split}_dataloader.dataset", "the classes of train in another order")
+
+
+def _some(names: Any) -> str:
+    names = list(names)
+    return ", ".join(names[:4]) + (f", … ({len(names)})" if len(names) > 4 else "")
+
+
+def batches(
+    cfg: Mapping[str, Any], data: Mapping[str, DataFound], processes: int
+) -> Iterator[Finding]:
+    """At least one full batch where incomplete ones are dropped; positive sizes."""
+    for split in ("train", "val", "test"):
+        key = f"{split}_dataloader"
+        loader = cfg.get(key)
+        if not isinstance(loader, Mapping):
+            continue
+        size, workers = loader.get("batch_size", 1), loader.get("num_workers", 0)
+        if isinstance(size, int) and size < 1:
+            yield Finding(f"{key}.batch_size", f"{size}; allowed: 1 and more")
+            continue
+        if isinstance(workers, int) and workers < 0:
+            yield Finding(f"{key}.num_workers", f"{workers}; allowed: 0 and more")
+        if loader.get("persistent_workers") and workers == 0:
+            yield Finding(f"{key}.persistent_workers", "True needs num_workers of at least 1")
+        found = data.get(split)
+        if found is None or not loader.get("drop_last"):
+            continue
+        share = -(-found.images // processes)
+        if share < size:
+            yield Finding(
+                f"{key}.drop_last",
+                f"True with batch_size {size}, but {found.images} images on {processes} "
+                f"process(es): an epoch would have no batch. Set {key}.drop_last=False or "
+                f"{key}.batch_size={max(share, 1)}",
+            )
+
+
+def schedule(cfg: Mapping[str, Any], steps: Steps | None) -> tuple[list[Finding], list[Finding]]:
+    """Problems and notes about the length of learning-rate schedules against the training."""
+    problems: list[Finding] = []
+    notes: list[Finding] = []
+    loop = cfg.get("train_cfg")
+    if not isinstance(loop, Mapping) or not isinstance(loop.get("max_epochs"), int):
+        return problems, notes
+    epochs = loop["max_epochs"]
+    if epochs < 1:
+        problems.append(Finding("train_cfg.max_epochs", f"{epochs}; allowed: 1 and more"))
+        return problems, notes
+    entries = cfg.get("param_scheduler") or []
+    listed = isinstance(entries, list | tuple)
+    for index, entry in enumerate(entries if listed else [entries]):
+        if isinstance(entry, Mapping):
+            key = f"param_scheduler.{index}" if listed else "param_scheduler"
+            length = epochs if entry.get("by_epoch", True) else steps.total if steps else None
+            unit = "epochs" if entry.get("by_epoch", True) else "iterations"
+            if length is not None:
+                _one_schedule(key, entry, length, unit, problems, notes)
+    return problems, notes
+
+
+def _one_schedule(
+    key: str,
+    entry: Mapping[str, Any],
+    length: int,
+    unit: str,
+    problems: list[Finding],
+    notes: list[Finding],
+) -> None:
+    name = str(entry.get("type", ""))
+    begin, end = entry.get("begin", 0), entry.get("end")
+    rising = name.startswith(("Linear", "Constant")) and end is not None
+    warm_key, warm = ("end", end) if rising else ("warmup", entry.get("warmup"))
+    if isinstance(warm, int) and warm >= length:
+        what = f"warm-up until {warm}, but training ends after {length} {unit}"
+        problems.append(Finding(f"{key}.{warm_key}", f"{what}; the full rate is never reached"))
+    elif isinstance(begin, int) and begin >= length:
+        notes.append(Finding(f"{key}.begin", f"{begin}: never starts within {length} {unit}"))
+    cut = entry.get("T_max")
+    if isinstance(cut, int) and begin + cut > length:
+        text = f"{cut}, but training ends after {length} {unit}: the schedule is cut off"
+        notes.append(Finding(f"{key}.T_max", text))
+
+
+def metric_names(cfg: Mapping[str, Any], num_classes: int | None) -> set[str] | None:
+    """Names that validation will report, or None where they cannot be known beforehand."""
+    evaluators = cfg.get("val_evaluator")
+    if evaluators is None:
+        return set()
+    names: set[str] = set()
+    for evaluator in evaluators if isinstance(evaluators, list | tuple) else [evaluators]:
+        if not isinstance(evaluator, Mapping) or evaluator.get("type") != "polaformer.Accuracy":
+            return None
+        topk = evaluator.get("topk", (1, 5))
+        prefix = f"{evaluator['prefix']}/" if evaluator.get("prefix") else ""
+        for k in topk if isinstance(topk, list | tuple) else [topk]:
+            if num_classes is None or k <= num_classes:
+                names.add(f"{prefix}top{k}")
+        names |= {f"{prefix}mean_class", f"{prefix}loss"}
+    return names
+
+
+def hooks(cfg: Mapping[str, Any], num_classes: int | None) -> Iterator[Finding]:
+    """Metrics that hooks wait for exist; intervals are possible."""
+    names = metric_names(cfg, num_classes)
+    for key, hook in _hooks(cfg):
+        watched = hook.get("save_best", hook.get("monitor"))
+        field = "save_best" if "save_best" in hook else "monitor"
+        for metric in watched if isinstance(watched, list | tuple) else [watched]:
+            if isinstance(metric, str) and metric != "auto" and names is not None:
+                yield from _metric(f"{key}.{field}", metric, names)
+        interval = hook.get("interval")
+        if isinstance(interval, int) and (interval == 0 or interval < -1):
+            yield Finding(f"{key}.interval", f"{interval}; allowed: 1 and more, or -1 for never")
+    loop = cfg.get("train_cfg")
+    interval = loop.get("val_interval", 1) if isinstance(loop, Mapping) else 1
+    if isinstance(interval, int) and interval < 1:
+        yield Finding("train_cfg.val_interval", f"{interval}; allowed: 1 and more")
+
+
+def _metric(key: str, metric: str, names: set[str]) -> Iterator[Finding]:
+    if not names:
+        yield Finding(key, f"'{metric}', but there is no validation (val_evaluator is missing)")
+    elif metric not in names:
+        match = nearest(metric, names)
+        hint = f"did you mean '{match}'? " if match else ""
+        yield Finding(
+            key, f"validation gives no '{metric}'; {hint}it gives {', '.join(sorted(names))}"
+        )
+
+
+def _hooks(cfg: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    default, custom = cfg.get("default_hooks"), cfg.get("custom_hooks")
+    for name, hook in default.items() if isinstance(default, Mapping) else ():
+        if isinstance(hook, Mapping):
+            yield f"default_hooks.{name}", hook
+    for index, hook in enumerate(custom if isinstance(custom, list | tuple) else ()):
+        if isinstance(hook, Mapping):
+            yield f"custom_hooks.{index}", hook

@@ -1,0 +1,48 @@
+"""Test a checkpoint: prints a table and writes metrics.json.
+
+python tools/test.py CONFIG work_dirs/NAME/best_top1_epoch_30.pth
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from polaformer import cli
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = cli.Parser(description=__doc__)
+    cli.add_config(parser)
+    parser.add_argument("checkpoint", help="a weight file (.pth, .safetensors)")
+    parser.add_argument(
+        "--work-dir", metavar="DIR", help="results (default: beside the checkpoint)"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the metrics there too")
+    cli.add_device(parser)
+    cli.add_overrides(parser)
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    args = parse_args()
+    from polaformer.engine.launch import TestOptions, main_guard, test
+
+    with main_guard():
+        metrics = test(
+            TestOptions(
+                config=args.config,
+                checkpoint=args.checkpoint,
+                work_dir=args.work_dir,
+                amp=args.amp,
+                device=args.device,
+                cfg_options=args.cfg_options,
+            )
+        )
+    if args.out:
+        Path(args.out).write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    cli.run(main)
