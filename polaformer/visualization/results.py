@@ -45,7 +45,8 @@ class RunResults:
     @property
     def classes(self) -> list[str]:
         """Class names as the test wrote them, or an empty list."""
-        return [str(name) for name in _as_list(self.metrics.get("classes"))]
+        named = _as_list(self.metrics.get("classes")) or _as_dict(self.metrics.get("per_class"))
+        return [str(name) for name in named]
 
     @property
     def confusion(self) -> list[list[float]]:

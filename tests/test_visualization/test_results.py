@@ -107,6 +107,14 @@ def test_a_confusion_matrix_that_does_not_fit_is_dropped(tmp_path: Path, confusi
     assert load_results(tmp_path).confusion == []
 
 
+def test_class_names_come_from_the_per_class_table_too(tmp_path: Path) -> None:
+    metrics = {"per_class": {"cat": 50.0, "dog": None}, "confusion": [[1, 1], [0, 0]]}
+    (tmp_path / "metrics.json").write_text(json.dumps(metrics))
+    results = load_results(tmp_path)
+    assert results.classes == ["cat", "dog"]
+    assert results.confusion == [[1.0, 1.0], [0.0, 0.0]]
+
+
 def test_no_folder_is_a_users_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not a folder"):
         load_results(tmp_path / "nowhere")
