@@ -119,6 +119,7 @@ def draw_curves(
     last = max(curve.x[-1] for curve in (train_loss, val_loss, top1, rate) if curve is not None)
     for axes in (loss_axes, top1_axes, rate_axes):
         axes.set_xlim(0, max(last, 1e-9))
+        axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("epoch" if counts_epochs else "iteration")
     return save_figure(figure, out)
 

@@ -201,7 +201,9 @@ def _overview(drawn: Mapping[str, Path], out: Path) -> Path:
             x += image.width
         y += row[0].height
     page = _scaled(page, min(1.0, OVERVIEW_WIDTH / width))
-    return save_image(page.quantize(64, dither=Image.Dither.NONE), out)
+    # Maximum coverage keeps colours that are rare but carry meaning, such as that of mistakes.
+    colours = page.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    return save_image(colours, out)
 
 
 def _scaled(image: Image.Image, factor: float) -> Image.Image:

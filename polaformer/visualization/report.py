@@ -66,6 +66,7 @@ def _head(results: RunResults) -> Iterator[str]:
     else:
         images = "" if count is None else f" on {count:.0f} test images"
         yield paragraph(f"{results.top1:.2f} % top-1{images}", "headline")
+    yield paragraph(str(results.work_dir), "soft")
     yield "</header>"
 
 

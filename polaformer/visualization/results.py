@@ -39,8 +39,9 @@ class RunResults:
 
     @property
     def name(self) -> str:
-        """The name of the run: the folder's own name."""
-        return self.work_dir.resolve().name
+        """The name of the config that ran, or of the folder where no run card tells it."""
+        config = self.card.get("config")
+        return Path(config).stem if isinstance(config, str) else self.work_dir.resolve().name
 
     @property
     def classes(self) -> list[str]:

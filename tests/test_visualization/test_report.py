@@ -11,8 +11,10 @@ from types import ModuleType
 
 import pytest
 from conftest_visualization import write, write_scalars
+from PIL import Image
 
 from polaformer.visualization import load_results, write_report
+from polaformer.visualization.figure import WRONG
 from polaformer.visualization.pictures import choose_predictions, draw_pictures
 from polaformer.visualization.report import non_finite_steps, skipped_files
 
@@ -68,6 +70,24 @@ def test_a_finished_run(finished_run: Path) -> None:
     for name in ("predictions", "curves", "confusion", "overview"):
         assert (finished_run / f"{name}.png").is_file()
     assert not list(finished_run.glob(".*"))
+
+
+def test_the_overview_keeps_the_colour_of_mistakes(finished_run: Path) -> None:
+    drawn, _ = draw_pictures(load_results(finished_run))
+    image = Image.open(drawn["overview"]).convert("RGB")
+    wanted = tuple(int(WRONG[i : i + 2], 16) for i in (1, 3, 5))
+    near = [
+        count
+        for count, colour in image.getcolors(image.width * image.height) or []
+        if max(abs(a - b) for a, b in zip(colour, wanted, strict=True)) < 12
+    ]
+    assert sum(near) > 300
+
+
+def test_the_name_is_that_of_the_config(finished_run: Path) -> None:
+    assert load_results(finished_run).name == "pola-pvt-nano_pets"
+    write(finished_run, "run_card.json", {"config": "/a/configs/pola-swin-nano_pets.py"})
+    assert load_results(finished_run).name == "pola-swin-nano_pets"
 
 
 def test_an_empty_run_says_what_is_missing(tmp_path: Path) -> None:
