@@ -225,12 +225,10 @@ def _report(runner: Any, metrics: Mapping[str, Any], checkpoint: Path) -> dict[s
     from polaformer.engine.hooks.logger import numbers
     from polaformer.engine.report import print_table
     from polaformer.engine.run_card import write_json
-    from polaformer.engine.state import config_hash
 
     content: dict[str, Any] = {
         "checkpoint": str(checkpoint),
         "config": runner.cfg.filename,
-        "config_hash": config_hash(runner.config_text),
         "metrics": numbers(dict(metrics)),
     }
     for metric in runner.test_evaluator.metrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 MAX_CLASSES = 30
@@ -24,7 +25,7 @@ def print_table(content: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table(title=f"Test of {content['checkpoint']}")
+    table = Table(title=f"Test of {Path(content['checkpoint']).name}")
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in content["metrics"].items():

@@ -98,10 +98,9 @@ class Runner(_Runner):
 
     def build_visualizer(self, visualizer: Any = None) -> Any:
         """The trackers; scalars always go to ``scalars.json`` in the work folder."""
-        if visualizer is None:
-            visualizer = {"type": "polaformer.Visualizer"}
-        if isinstance(visualizer, dict):
-            visualizer = {**visualizer, "save_dir": self.work_dir}
+        if visualizer is None or isinstance(visualizer, dict):
+            kind = {"type": "polaformer.Visualizer"}
+            visualizer = {**kind, **(visualizer or {}), "save_dir": self.work_dir}
         return super().build_visualizer(visualizer)
 
     @staticmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -157,7 +158,7 @@ class WandbBackend(Tracker):
         run_id = json.loads(card.read_text("utf-8"))["id"] if card.exists() else None
         options = {
             **self.options,
-            "id": run_id or wandb.util.generate_id(),
+            "id": run_id or secrets.token_hex(4),
             "resume": "allow",
             "dir": self.save_dir,
             "config": self.config,

@@ -35,15 +35,25 @@ class ToyBackbone(nn.Module):
 class ToyClassifier(BaseModel):
     """Linear, dropout, linear; 'dropout' and the noise of the data make every step random."""
 
-    def __init__(self, width=8, classes=3, poison=(), init_cfg=None, data_preprocessor=None):
+    def __init__(
+        self,
+        width=8,
+        classes=3,
+        dropout=0.3,
+        poison=(),
+        init_cfg=None,
+        data_preprocessor=None,
+    ):
         super().__init__(data_preprocessor=data_preprocessor, init_cfg=init_cfg)
         self.backbone = ToyBackbone(width)
         self.head = nn.Linear(width, classes)
+        self.dropout = dropout
         self.poison = set(poison)
         self.step = 0
 
     def forward(self, inputs, labels=None, indices=None, mode="tensor"):
-        logits = self.head(nn.functional.dropout(self.backbone(inputs), 0.3, self.training))
+        features = nn.functional.dropout(self.backbone(inputs), self.dropout, self.training)
+        logits = self.head(features)
         if mode == "tensor":
             return logits
         losses = nn.functional.cross_entropy(logits.float(), labels, reduction="none")

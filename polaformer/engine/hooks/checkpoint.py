@@ -28,7 +28,7 @@ def not_finite(module: torch.nn.Module) -> list[str]:
 
 @HOOKS.register_module()
 class CheckpointHook(_CheckpointHook):
-    """mmengine's hook with three guards.
+    """mmengine's hook with three guards, and a checkpoint that knows its validation.
 
     Weights that are not finite are not stored. An old checkpoint, or the best one so far, is
     removed after its successor is safely on disk, not before. A metric that is not finite never
@@ -36,6 +36,8 @@ class CheckpointHook(_CheckpointHook):
     """
 
     out_dir: str | None
+    _saves = 0
+    _saved_at: int | None = None
 
     def before_train(self, runner: Any) -> None:
         """Find the best checkpoint of an earlier start again, also if the folder was moved."""
@@ -54,6 +56,18 @@ class CheckpointHook(_CheckpointHook):
             names = ["best_ckpt"] if len(keys) == 1 else [f"best_ckpt_{key}" for key in keys]
             paths = [_found_in(folder, hub.get_info(name)) for name in names]
             self._set_best_paths(dict(zip(keys, paths, strict=True)))
+
+    def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
+        """Store the best, then what is known now in the newest checkpoint too.
+
+        A run that continues from it need not validate again.
+        """
+        saves = self._saves
+        super().after_val_epoch(runner, metrics or {})
+        if self._saved_at == runner.iter and self._saves == saves:
+            step = runner.epoch if self.by_epoch else runner.iter
+            meta = {"epoch": runner.epoch, "iter": runner.iter}
+            self._save_checkpoint_with_step(runner, step, meta)
 
     def _weights_good(self, runner: Any) -> bool:
         modules = [unwrapped(runner.model)]
@@ -81,6 +95,8 @@ class CheckpointHook(_CheckpointHook):
             meta=meta,
             by_epoch=self.by_epoch,
         )
+        self._saves += 1
+        self._saved_at = meta["iter"]
         if is_main_process():
             write_last(runner.work_dir, self.last_ckpt)
             _remove(stale)

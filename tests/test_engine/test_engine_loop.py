@@ -1,0 +1,178 @@
+"""The loop, accumulation, several processes, early stopping, best checkpoint, starting weights."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+
+import pytest
+import torch
+from engine_toy import ToyClassifier, read_lines, run_toy, toy_config, weights_of
+
+from polaformer.checkpoint.errors import CheckpointError
+from polaformer.engine.runner import Runner
+from polaformer.errors import UserError
+
+ONE_EPOCH = {"train_cfg.max_epochs": 1}
+NO_FILES = {"default_hooks": {"checkpoint": {"save_last": False, "interval": 100}}}
+TRACE = "custom_hooks"
+
+
+def trace(path):
+    return {TRACE: [{"type": "ToyTrace", "path": str(path)}]}
+
+
+def test_an_epoch_without_a_batch_is_refused(tmp_path):
+    changes = {
+        "train_dataloader.dataset.count": 3,
+        "train_dataloader.batch_size": 4,
+        "train_dataloader.drop_last": True,
+    }
+    with pytest.raises(UserError, match=r"no batch: 3 images, batch_size=4.*at most 3"):
+        run_toy(tmp_path, **changes)
+
+
+def test_the_last_accumulation_of_a_run_is_stepped(tmp_path):
+    """6 batches in groups of 4: a full step, then one of the two batches that are left."""
+    steps = []
+    original = torch.optim.SGD.step
+
+    def counted(self, *args, **kwargs):
+        steps.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
+        return original(self, *args, **kwargs)
+
+    config = toy_config(tmp_path, **ONE_EPOCH, **NO_FILES)
+    config.optim_wrapper.accumulative_counts = 4
+    runner = Runner.from_cfg(config)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.SGD, "step", counted)
+        runner.train()
+    assert len(steps) == 2
+    assert all(torch.isfinite(gradient).all() for step in steps for gradient in step)
+
+
+def run_rank(rank, world, port_file, work_dir, changes):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
+    config = toy_config(work_dir, launcher="pytorch", **changes)
+    config.env_cfg = {"dist_cfg": {"backend": "gloo", "init_method": f"file://{port_file}"}}
+    runner = Runner.from_cfg(config)
+    runner.train()
+    torch.save(runner.model.module.state_dict(), f"{work_dir}/final_{rank}.pth")
+
+
+def run_processes(tmp_path, name, **changes):
+    work_dir = tmp_path / name
+    work_dir.mkdir(exist_ok=True)
+    meeting = tmp_path / f"{name}-{len(list(tmp_path.iterdir()))}"
+    context = multiprocessing.get_context("fork")
+    jobs = [
+        context.Process(target=run_rank, args=(rank, 2, meeting, work_dir, changes))
+        for rank in range(2)
+    ]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(90)
+    assert [job.exitcode for job in jobs] == [0, 0]
+    return [torch.load(work_dir / f"final_{r}.pth", weights_only=True) for r in range(2)]
+
+
+def test_two_processes_equal_one_with_the_joint_batch(tmp_path):
+    """Without dropout the gradient of the joint batch is the mean of the two halves."""
+    common = {"train_cfg.max_epochs": 2, "model.dropout": 0.0}
+    one = weights_of(run_toy(tmp_path / "one", **common, **{"train_dataloader.batch_size": 4}))
+    first, second = run_processes(tmp_path, "two", **common)
+    for key, value in one.items():
+        assert torch.equal(first[key], second[key])
+        torch.testing.assert_close(first[key], value, rtol=1e-5, atol=1e-6)
+    half = {"train_cfg.max_epochs": 1, "model.dropout": 0.0, "param_scheduler": None}
+    straight = {**common, "param_scheduler": None}
+    reference, _ = run_processes(tmp_path, "straight", **straight)
+    run_processes(tmp_path, "halves", **half)
+    resumed, _ = run_processes(tmp_path, "halves", **{**straight, "resume": True})
+    assert all(torch.equal(reference[key], resumed[key]) for key in reference)
+
+
+def test_early_stopping_ends_the_run_and_stays_stopped(tmp_path):
+    stop = {
+        "custom_hooks": [
+            {"type": "EarlyStoppingHook", "monitor": "top1", "patience": 2, "min_delta": 200.0}
+        ]
+    }
+    runner = run_toy(tmp_path, **stop)
+    assert runner.epoch == 3
+    again = run_toy(tmp_path, resume=True, **stop)
+    assert again.epoch == 3
+
+
+def test_the_validation_loss_is_that_of_this_validation(tmp_path):
+    run_toy(tmp_path, **{"train_cfg.max_epochs": 3})
+    lines = [line for line in read_lines(tmp_path / "scalars.json") if "val/loss" in line]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    assert len({line["val/loss"] for line in lines}) == 3
+    runner = Runner.from_cfg(toy_config(tmp_path / "t", load_from=str(tmp_path / "epoch_3.pth")))
+    metrics = runner.test()
+    assert metrics["loss"] == pytest.approx(lines[-1]["val/loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize("amp, dtype", [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_evaluation_follows_the_half_type(tmp_path, monkeypatch, amp, dtype):
+    seen = set()
+    original = ToyClassifier.forward
+
+    def spying(self, inputs, labels=None, indices=None, mode="tensor"):
+        seen.add(self.head(self.backbone(inputs)).dtype)
+        return original(self, inputs, labels, indices, mode)
+
+    monkeypatch.setattr(ToyClassifier, "forward", spying)
+    wrapper = {"optim_wrapper.type": "AmpOptimWrapper", "optim_wrapper.dtype": str(dtype)[6:]}
+    run_toy(tmp_path, **wrapper, **ONE_EPOCH, **NO_FILES)
+    assert seen == {dtype}
+    seen.clear()
+    path = tmp_path / "bare.pth"
+    torch.save(ToyClassifier().state_dict(), path)
+    Runner.from_cfg(toy_config(tmp_path, load_from=str(path), test_cfg={"amp": amp})).test()
+    assert seen == {dtype}
+    with pytest.raises(UserError, match="amp='half'"):
+        Runner.from_cfg(toy_config(tmp_path, load_from=str(path), test_cfg={"amp": "half"})).test()
+
+
+def test_starting_weights_are_reported(tmp_path, capsys):
+    torch.manual_seed(5)
+    donor = ToyClassifier(classes=7)
+    path = tmp_path / "donor.pth"
+    state = {f"module.{key}": value for key, value in donor.state_dict().items()}
+    torch.save({"model": state}, path)
+    init = {"type": "Pretrained", "checkpoint": str(path), "prefix": "module.backbone"}
+    runner = Runner.from_cfg(toy_config(tmp_path / "a", **ONE_EPOCH, **NO_FILES))
+    from polaformer.engine.weights import PretrainedInit
+
+    PretrainedInit(**{k: v for k, v in init.items() if k != "type"})(runner.model.backbone)
+    assert torch.equal(runner.model.backbone.fc.weight, donor.backbone.fc.weight)
+    log = capsys.readouterr().out
+    assert "2 of 2 loaded" in log
+    load = {"checkpoint": str(path), "allow_shape_mismatch": ["head.*"]}
+    runner = Runner.from_cfg(toy_config(tmp_path / "b", load_from=load, **ONE_EPOCH, **NO_FILES))
+    runner.train()
+    assert "2 of 2 loaded" in capsys.readouterr().out
+
+
+def test_weights_of_something_else_stop_the_run(tmp_path):
+    path = tmp_path / "foo.pth"
+    torch.save({f"foo.{k}": v for k, v in ToyClassifier().state_dict().items()}, path)
+    changed = torch.load(path, weights_only=True)
+    torch.save(
+        {k.replace("fc", "dense").replace("head", "top"): v for k, v in changed.items()}, path
+    )
+    with pytest.raises(CheckpointError, match=r"0 of \d"):
+        run_toy(tmp_path, load_from=str(path), **ONE_EPOCH)
+    with pytest.raises(UserError, match="load_from is a path or a dict"):
+        run_toy(tmp_path, load_from={"checkpoint": str(path), "strict": True}, **ONE_EPOCH)
+
+
+def test_a_test_needs_the_whole_model(tmp_path):
+    path = tmp_path / "backbone.pth"
+    state = ToyClassifier().state_dict()
+    torch.save({k: v for k, v in state.items() if k.startswith("backbone")}, path)
+    with pytest.raises(CheckpointError, match=r"does not hold the whole model|of \d"):
+        Runner.from_cfg(toy_config(tmp_path, load_from=str(path))).test()
