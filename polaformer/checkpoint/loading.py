@@ -150,7 +150,7 @@ def _best_match(
         return state, direct, None
     converted = found.to_ours(state)
     matched = match_keys(converted, target)
-    if len(matched) <= len(direct) and not isinstance(converter, Converter):
+    if converter is None and len(matched) <= len(direct):
         return state, direct, None
     return converted, matched, found
 
@@ -181,7 +181,8 @@ def _check_match(
         raise CheckpointError(f"{label}: the model has no tensors to load into")
     if found and len(found) / len(wanted) >= min_match:
         return
-    theirs = next((key for key in state if key not in target), next(iter(state), "no tensor"))
+    strangers = sorted((key for key in state if key not in target), key=lambda key: "head" in key)
+    theirs = next(iter(strangers), next(iter(state), "no tensor"))
     ours = next((key for key in target if key in wanted - found), next(iter(target)))
     first = theirs.split(".", 1)[0]
     common = all(key.startswith(f"{first}.") for key in state) and not found

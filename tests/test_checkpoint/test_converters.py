@@ -305,3 +305,74 @@ def test_files_are_converted_both_ways(golden_dir, tmp_path):
 def test_every_converter_is_documented_by_its_name():
     assert sorted(CONVERTERS) == ["pola-pvt", "pola-swin", "timm-swin"]
     assert all(re.fullmatch(r"[a-z-]+", name) for name in CONVERTERS)
+
+
+ARCHS = [
+    ("pola_swin_t", "PolaSwin", dict(arch="tiny")),
+    ("pola_swin_s", "PolaSwin", dict(arch="small")),
+    ("pola_swin_b", "PolaSwin", dict(arch="base")),
+    ("pola_swin_b_384", "PolaSwin", dict(arch="base", img_size=384)),
+    ("pola_pvt_t", "PolaPVT", dict(arch="tiny")),
+    ("pola_pvt_s", "PolaPVT", dict(arch="small")),
+    ("pola_pvt_m", "PolaPVT", dict(arch="medium")),
+    ("pola_pvt_l", "PolaPVT", dict(arch="large")),
+]
+
+
+@pytest.mark.parametrize("variant, backbone, options", ARCHS, ids=[name for name, _, _ in ARCHS])
+def test_converted_names_are_those_of_our_classifier(golden_dir, variant, backbone, options):
+    """Names and shapes agree in both directions for every released model."""
+    from polaformer.registry import MODELS
+
+    official = official_state(golden_dir, variant)
+    ours = detect(official).to_ours(official)
+    with torch.device("meta"):
+        model = MODELS.build(dict(type=f"polaformer.{backbone}", **options))
+    shapes = {f"backbone.{k}": tuple(v.shape) for k, v in model.state_dict().items()}
+    shapes["head.fc.weight"] = (1000, model.channels[-1])
+    shapes["head.fc.bias"] = (1000,)
+    assert {key: tuple(value.shape) for key, value in ours.items()} == shapes
+    back = detect_ours(shapes).to_official(ours)
+    assert {k: v.shape for k, v in back.items()} == {k: v.shape for k, v in official.items()}
+
+
+def test_an_official_file_into_our_classifier(golden_dir):
+    """The head comes along; a file of another number of classes says what to do."""
+    from polaformer.registry import MODELS
+
+    state, tensors, config = golden_state(golden_dir, "model_pola_swin_tiny64")
+    arch = {key: config[key] for key in ("embed_dim", "depths", "num_heads", "mlp_ratio")}
+    backbone = dict(type="polaformer.PolaSwin", arch=arch, img_size=64)
+    backbone["attention"] = config["attn_type"]
+
+    def build(classes: int):
+        head = dict(type="polaformer.LinearHead", num_classes=classes, in_channels=128)
+        return MODELS.build(dict(type="polaformer.ImageClassifier", backbone=backbone, head=head))
+
+    model = build(10).eval()
+    report = load_weights(model, {"model": state}, min_match=1.0)
+    assert report.loaded == report.total == len(model.state_dict())
+    assert (report.ignored, report.missing) == ([], [])
+    with torch.no_grad():
+        logits = model.head(model.backbone(tensors["input.x"]))
+    torch.testing.assert_close(logits.double(), tensors["output64.0"], atol=1e-5, rtol=1e-5)
+    with pytest.raises(CheckpointError, match="num_classes=10, or accept a fresh head"):
+        load_weights(build(3), {"model": state})
+
+
+def test_timms_own_backbone_takes_timms_names_as_they_are():
+    pytest.importorskip("timm")
+    from polaformer.backbones import TimmBackbone
+
+    name = "swin_tiny_patch4_window7_224"
+    backbone = TimmBackbone(name, img_size=224)
+    state = {k.replace("model.", ""): torch.ones_like(v) for k, v in backbone.state_dict().items()}
+    report = load_weights(backbone, state, min_match=1.0)
+    assert report.converter is None
+    assert report.loaded == report.total
+
+
+def test_no_converter_on_request(golden_dir):
+    state, _, config = golden_state(golden_dir, "model_pola_swin_tiny64")
+    with pytest.raises(CheckpointError, match=r"4 of 86 .* the file has 'layers\.0"):
+        load_weights(build_swin(config), state, converter="none")
