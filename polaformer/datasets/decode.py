@@ -58,15 +58,22 @@ def decode_rgb(data: bytes, *, alpha: str = "white", exif: bool = True) -> Image
             raise BadImage(_reason(error)) from error
 
 
-def verify(data: bytes, *, full: bool) -> None:
-    """Raise BadImage if ``data`` is no sound picture.
+def looks_sound(head: bytes, tail: bytes) -> bool:
+    """Whether the start is a picture's and the end has that format's end mark.
 
-    ``full`` decodes everything (a JPEG at an eighth of its size, which still reads every byte).
-    Without it the header is parsed, and only a file whose end mark is missing is decoded.
+    False means that only decoding can tell: the format has no mark, or the header is longer than
+    ``head``.
     """
+    try:
+        with _opened(head) as image:
+            return _has_end_mark(image.format, tail)
+    except BadImage:
+        return False
+
+
+def verify(data: bytes) -> None:
+    """Raise BadImage if ``data`` does not decode; a JPEG is read to its end, but not enlarged."""
     with _opened(data) as image:
-        if not full and _has_end_mark(image.format, data):
-            return
         try:
             image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
             image.load()
@@ -104,14 +111,11 @@ def _bomb_limit() -> str:
     return "off" if limit is None else f"{2 * limit:,}"
 
 
-def _has_end_mark(kind: str | None, data: bytes) -> bool:
-    tail = data[-64:]
+def _has_end_mark(kind: str | None, tail: bytes) -> bool:
     if kind in ("JPEG", "MPO"):
         return b"\xff\xd9" in tail
     if kind == "PNG":
         return b"IEND" in tail
-    if kind == "WEBP":
-        return len(data) >= int.from_bytes(data[4:8], "little") + 8
     return False
 
 

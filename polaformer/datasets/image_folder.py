@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import operator
 import os
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 from torchvision.transforms.functional import pil_to_tensor
 
-from polaformer.datasets.decode import ALPHA_RULES, BadImage, decode_rgb, verify
+from polaformer.datasets.decode import ALPHA_RULES, BadImage, decode_rgb, looks_sound, verify
 from polaformer.datasets.layout import Layout, class_folders, listed_files, name_some
 from polaformer.datasets.sources import PackedNames, Reader, printable
 from polaformer.errors import UserError, did_you_mean
@@ -96,7 +97,7 @@ class ImageFolder(Dataset):
         self.skipped: list[tuple[str, str]] = []
         self._told: set[int] = set()
         if ann_file is not None:
-            layout = listed_files(root, split, ann_file, classes)
+            layout = listed_files(root, split, ann_file, classes, self.vocabulary())
         else:
             layout = class_folders(root, split, classes, allow_empty)
         self.base = layout.base
@@ -106,6 +107,10 @@ class ImageFolder(Dataset):
         self._adopt(layout, layout.names, layout.labels)
         self._tell_ignored()
         self._check_first(layout, check, check_limit)
+
+    def vocabulary(self) -> tuple[str, ...] | None:
+        """All classes that the words and numbers of a list may mean; None for those asked for."""
+        return None
 
     def _adopt(self, layout: Layout, names: Sequence[str], labels: Sequence[int]) -> None:
         self._reader = layout.source.reader(layout.prefix, names)
@@ -126,7 +131,7 @@ class ImageFolder(Dataset):
         return len(self._labels)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        position = range(len(self))[int(index)]
+        position = range(len(self))[operator.index(index)]
         used, image = self._read_or_next(position)
         inputs = pil_to_tensor(image) if self.transforms is None else self.transforms(image)
         if not isinstance(inputs, torch.Tensor) or inputs.dtype != torch.uint8:
@@ -139,7 +144,7 @@ class ImageFolder(Dataset):
 
     def read_image(self, index: int) -> Image.Image:
         """Image ``index`` as 8-bit RGB, before transforms; raises UserError naming a bad file."""
-        position = range(len(self))[int(index)]
+        position = range(len(self))[operator.index(index)]
         try:
             return self._decode(position)
         except (BadImage, OSError) as error:
@@ -182,13 +187,14 @@ class ImageFolder(Dataset):
     def _bad(self, full: bool) -> Iterator[tuple[int, str]]:
         def look(position: int) -> str | None:
             try:
-                verify(self._reader.read(position), full=full)
+                if full or not looks_sound(*self._reader.peek(position)):
+                    verify(self._reader.read(position))
             except (BadImage, OSError) as error:
                 return _why(error)
             return None
 
         told = time.monotonic()
-        with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
             for block in range(0, len(self), 1024):
                 positions = range(block, min(block + 1024, len(self)))
                 for position, why in zip(positions, pool.map(look, positions), strict=True):
@@ -242,7 +248,7 @@ class ImageFolder(Dataset):
         if self.ignored:
             reasons = Counter(why for _, why in self.ignored)
             parts = [
-                f"{count} {why} ({name_some([n for n, w in self.ignored if w == why], 5)})"
+                f"{why}: {count} ({name_some([n for n, w in self.ignored if w == why], 5)})"
                 for why, count in reasons.items()
             ]
             print_log(
@@ -291,6 +297,12 @@ def build_transforms(transforms: dict | Sequence | Callable | None) -> Callable 
         return transforms
     if isinstance(transforms, dict):
         return TRANSFORMS.build(transforms)
+    if isinstance(transforms, str) or not isinstance(transforms, Sequence):
+        raise UserError(
+            f"transforms={transforms!r} must be dict(type='polaformer.ClassificationTransform', "
+            "…), "
+            "a list of such, or a callable"
+        )
     return _Chain([step for step in map(build_transforms, transforms) if step is not None])
 
 

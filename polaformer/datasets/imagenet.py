@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from timm.data import ImageNetInfo
 
+from polaformer.datasets.decode import is_image_name
 from polaformer.datasets.image_folder import ImageFolder
-from polaformer.datasets.layout import name_some
-from polaformer.datasets.sources import is_hidden
+from polaformer.datasets.layout import locate_split, name_some
 from polaformer.errors import UserError
 from polaformer.registry import DATASETS
 
@@ -64,16 +63,13 @@ class ImageNet(ImageFolder):
         if split not in _OFFICIAL:
             raise UserError(f"split='{split}' of ImageNet is not known (allowed: train, val)")
         root, inner_split = _where(Path(data_root).expanduser(), split)
-        wanted = classes
-        if ann_file is None and _is_flat(root, inner_split):
+        if ann_file is None and split == "val" and _is_flat(root, inner_split):
             ann_file = _find_list(Path(data_root).expanduser(), split)
-        if ann_file is not None and classes is None:
-            wanted = imagenet_synsets()
         super().__init__(
             root,
             inner_split,
             transforms=transforms,
-            classes=wanted,
+            classes=classes,
             ann_file=ann_file,
             on_error=on_error,
             check=check,
@@ -84,6 +80,10 @@ class ImageNet(ImageFolder):
         if classes is None and ann_file is None:
             check_synsets(self.classes, self.base)
         self.metainfo["class_names"] = describe_classes(self.classes)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """The 1000 synsets: numbers in a list count in their order, whatever subset is taken."""
+        return imagenet_synsets()
 
 
 def check_synsets(classes: Sequence[str], base: str) -> None:
@@ -119,16 +119,13 @@ def _where(root: Path, split: str) -> tuple[Path, str | None]:
 
 def _is_flat(root: Path, split: str | None) -> bool:
     """Whether the images lie side by side, without class folders."""
-    if split is None:
-        return root.name.startswith(_OFFICIAL["val"])
-    folder = root / split
-    if not folder.is_dir():
-        return False
-    visible = [entry for entry in folder.iterdir() if not is_hidden(entry.name)]
-    return bool(visible) and not any(entry.is_dir() for entry in visible)
+    source, prefix = locate_split(root, split)
+    found = source.listing(prefix)
+    return not found.folders and any(is_image_name(name) for name in found.files)
 
 
 def _find_list(root: Path, split: str) -> Path:
+    root = root if root.is_dir() else root.parent
     candidates = [root / pattern.format(split=split) for pattern in _LISTS]
     for path in candidates:
         if path.is_file():
@@ -141,12 +138,3 @@ def _find_list(root: Path, split: str) -> Path:
         "serve: it "
         "names no files, and its numbers follow another order than the sorted synsets"
     )
-
-
-def synset_problem(classes: Any, base: str) -> str | None:
-    """What ``check_synsets`` has to say, or None if the classes are the 1000 synsets."""
-    try:
-        check_synsets(tuple(classes), base)
-    except UserError as error:
-        return str(error)
-    return None

@@ -231,7 +231,11 @@ def check_class_names(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def listed_files(
-    root: str | Path, split: str | None, ann_file: str | Path, classes: Sequence[str] | None
+    root: str | Path,
+    split: str | None,
+    ann_file: str | Path,
+    classes: Sequence[str] | None = None,
+    vocabulary: Sequence[str] | None = None,
 ) -> Layout:
     """The images that ``ann_file`` lists, one per line: path below root[/split], then a class.
 
@@ -239,30 +243,35 @@ def listed_files(
     from 0 (a name if both are possible). A tab may part the two; without one the class is what
     follows the last blank. Blank lines and lines with '#' in front are skipped. Files that do not
     exist stay in the list and are found by the check of the data set.
+    ``vocabulary`` is what words and numbers mean if that is more than the ``classes`` asked for.
     """
     source, prefix = locate_split(root, split)
     path = Path(ann_file).expanduser()
     rows = _read_rows(path if path.is_file() else Path(root).expanduser() / path)
-    names = [name for _, name, _ in rows]
-    words = [word for _, _, word in rows]
-    chosen = check_class_names(classes) if classes is not None else _classes_of(words)
-    number = {name: i for i, name in enumerate(chosen)}
-    labels: list[int] = []
+    known = tuple(vocabulary or classes or _classes_of([word for _, _, word in rows]))
+    chosen = check_class_names(classes) if classes is not None else known
+    number = {name: i for i, name in enumerate(known)}
+    place = {name: i for i, name in enumerate(chosen)}
+    layout = Layout(source, prefix, [], [], chosen)
     seen: dict[str, int] = {}
     for line, name, word in rows:
         label = number.get(word, int(word) if word.isdecimal() else -1)
-        if not 0 <= label < len(chosen):
-            hint = did_you_mean(word, chosen)
+        if not 0 <= label < len(known):
+            hint = did_you_mean(word, known)
             raise UserError(
-                f"{ann_file}, line {line}: class '{word}' is none of the {len(chosen)} classes"
-                f"{'; ' + hint if hint else ''} (numbers count from 0 to {len(chosen) - 1})"
+                f"{ann_file}, line {line}: class '{word}' is none of the {len(known)} classes"
+                f"{'; ' + hint if hint else ''} (numbers count from 0 to {len(known) - 1})"
             )
         if seen.setdefault(name, label) != label:
             raise UserError(
                 f"{ann_file}, line {line}: '{name}' is listed with two different classes"
             )
-        labels.append(label)
-    return Layout(source, prefix, names, labels, chosen)
+        if known[label] in place:
+            layout.names.append(name)
+            layout.labels.append(place[known[label]])
+    if not layout.names:
+        raise UserError(f"{ann_file} lists no image of the classes {name_some(chosen, 5)}")
+    return layout
 
 
 def _read_rows(path: Path) -> list[tuple[int, str, str]]:

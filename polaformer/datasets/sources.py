@@ -25,6 +25,7 @@ from polaformer.errors import UserError
 
 ARCHIVE_SUFFIXES = (".tar", ".zip")
 _COMPRESSED_TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+HEAD, TAIL = 32_768, 64
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx", "@eadir"}
 
 
@@ -102,6 +103,9 @@ class Reader(Protocol):
 
     def read(self, index: int) -> bytes:
         """The whole file; raises OSError if it cannot be read."""
+
+    def peek(self, index: int) -> tuple[bytes, bytes]:
+        """Up to 32 KiB of the start and 64 bytes of the end; raises OSError likewise."""
 
 
 class Source(Protocol):
@@ -194,13 +198,23 @@ class FolderReader:
         return os.stat(self.path(index)).st_size
 
     def read(self, index: int) -> bytes:
+        with self._open(index) as file:
+            return file.read()
+
+    def peek(self, index: int) -> tuple[bytes, bytes]:
+        with self._open(index) as file:
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(HEAD)
+            file.seek(max(0, size - TAIL))
+            return head, file.read(TAIL)
+
+    def _open(self, index: int) -> BinaryIO:
         path = self.path(index)
         try:
             # Opening a named pipe would wait for ever, so only what is a regular file is opened.
             if not stat.S_ISREG(os.stat(path).st_mode):
                 raise OSError("not a regular file")
-            with open(path, "rb") as file:
-                return file.read()
+            return open(path, "rb")
         except FileNotFoundError as error:
             broken = "the link points to nothing" if os.path.islink(path) else "the file is missing"
             raise MissingFile(broken) from error
@@ -266,6 +280,15 @@ class ArchiveReader:
         if zlib.crc32(data) != checksum:
             raise OSError("damaged in the archive (checksum differs)")
         return data
+
+    def peek(self, index: int) -> tuple[bytes, bytes]:
+        offset, _, size, method, _ = self._place(index)
+        if method != _PLAIN:
+            data = self.read(index)
+            return data[:HEAD], data[-TAIL:]
+        start, end = min(HEAD, size), min(TAIL, size)
+        head = self._file.read_at(offset, start)
+        return head, self._file.read_at(offset + size - end, end)
 
     def _place(self, index: int) -> list[int]:
         place = self.places[index].tolist()

@@ -75,11 +75,11 @@ class ClassificationTransform:
         self.is_training = is_training
         _known("resize", resize, tuple(_RESIZE))
         _known("interpolation", interpolation, (*_INTERPOLATIONS, *(["random"] * is_training)))
-        if not 0 < crop_pct <= 1:
-            raise UserError(f"crop_pct={crop_pct} must lie in (0, 1]")
+        if not (_is_number(crop_pct) and 0 < crop_pct <= 1):
+            raise UserError(f"crop_pct={crop_pct!r} must be a number in (0, 1]")
         for name, chance in (("hflip", hflip), ("vflip", vflip)):
-            if not 0 <= chance <= 1:
-                raise UserError(f"{name}={chance} is a probability and must lie in [0, 1]")
+            if not (_is_number(chance) and 0 <= chance <= 1):
+                raise UserError(f"{name}={chance!r} must be a probability in [0, 1]")
         if not is_training:
             pct = crop_pct if test_crop else 1.0
             self.steps: Callable[[Image.Image], torch.Tensor] = create_transform(
@@ -100,7 +100,7 @@ class ClassificationTransform:
             auto_augment=auto_augment or None,
             color_jitter=_jitter(color_jitter),
             interpolation=interpolation,
-            mean=tuple(mean),
+            mean=_mean(mean),
         )
         if scale is None:
             mode = "bicubic" if interpolation == "random" else interpolation
@@ -124,7 +124,7 @@ def _timm_training(size: tuple[int, int], **options: Any) -> tuple[tv.Compose, .
         )
     except (AssertionError, KeyError, ValueError, IndexError) as error:
         raise UserError(
-            f"auto_augment='{options['auto_augment']}' or color_jitter={options['color_jitter']} "
+            f"auto_augment={options['auto_augment']!r} or color_jitter={options['color_jitter']} "
             "is not "
             f"understood by timm ({type(error).__name__}: {error}); for example "
             "'rand-m9-mstd0.5-inc1', "
@@ -133,18 +133,29 @@ def _timm_training(size: tuple[int, int], **options: Any) -> tuple[tv.Compose, .
 
 
 def _size(value: int | Sequence[int]) -> tuple[int, int]:
-    sides = (value, value) if isinstance(value, int) else tuple(value)
-    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
-        raise UserError(f"input_size={value} must be a number of pixels or (height, width)")
+    sides = _numbers(value) or (value, value)
+    if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
+        raise UserError(f"input_size={value!r} must be a number of pixels or (height, width)")
     return sides
 
 
 def _range(name: str, value: Sequence[float], top: float | None) -> tuple[float, float]:
-    ends = tuple(value)
+    ends = _numbers(value)
     if len(ends) != 2 or not 0 < ends[0] <= ends[1] or (top is not None and ends[1] > top):
         limit = "" if top is None else f" <= {top:g}"
-        raise UserError(f"{name}={value} must be (low, high) with 0 < low <= high{limit}")
+        raise UserError(f"{name}={value!r} must be (low, high) with 0 < low <= high{limit}")
     return ends
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _numbers(value: Any) -> tuple[Any, ...]:
+    """``value`` as a tuple if it is a sequence of numbers, otherwise ()."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return ()
+    return tuple(value) if all(map(_is_number, value)) else ()
 
 
 def _jitter(value: float | Sequence[float] | None) -> float | tuple[float, ...] | None:
@@ -153,7 +164,16 @@ def _jitter(value: float | Sequence[float] | None) -> float | tuple[float, ...] 
     return tuple(value) if isinstance(value, Sequence) else value
 
 
+def _mean(value: Sequence[float]) -> tuple[float, ...]:
+    shares = _numbers(value)
+    if len(shares) != 3 or not all(0 <= share <= 1 for share in shares):
+        raise UserError(f"mean={value!r} must be three numbers from 0 to 1 (red, green, blue)")
+    return shares
+
+
 def _affine(options: dict[str, Any]) -> tv.RandomAffine:
+    if not isinstance(options, dict):
+        raise UserError(f"affine={options!r} must be dict({'=, '.join(_AFFINE)}=) or None")
     for key in options:
         _known("affine key ", key, _AFFINE)
     settings = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}

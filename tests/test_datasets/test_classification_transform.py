@@ -134,6 +134,12 @@ def test_whole_picture_without_augmentation_is_a_plain_resize(picture):
     [
         ({"input_size": 0}, "input_size=0"),
         ({"input_size": (3, 224, 224)}, "input_size="),
+        ({"input_size": 224.0}, "input_size="),
+        ({"input_size": "224"}, "input_size="),
+        ({"crop_pct": "all"}, "crop_pct="),
+        ({"is_training": True, "mean": 0.5}, "mean="),
+        ({"is_training": True, "affine": 5}, "affine=5"),
+        ({"is_training": True, "scale": 0.5}, "scale=0.5"),
         ({"resize": "squish"}, "did you mean 'squash'"),
         ({"interpolation": "cubic"}, "did you mean 'bicubic'"),
         ({"interpolation": "random"}, "interpolation="),

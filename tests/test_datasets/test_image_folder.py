@@ -333,6 +333,8 @@ def test_wrong_options_are_named(colour_folders):
         ImageFolder(colour_folders, check="headers")
     with pytest.raises(UserError, match="alpha="):
         ImageFolder(colour_folders, alpha="grey")
+    with pytest.raises(UserError, match="transforms='resize'"):
+        ImageFolder(colour_folders, transforms="resize")
 
 
 def test_transforms_must_end_in_uint8(colour_folders):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,25 @@ def test_val_without_folders_and_without_a_list_says_what_is_needed(official, tm
         ImageNet(flat, "val")
     (flat / "val" / "val.txt").write_text("ILSVRC2012_val_00000001.JPEG 65\n")
     assert ImageNet(flat, "val").labels.tolist() == [65]
+
+
+def test_a_subset_of_a_list_keeps_the_numbers_of_the_thousand(official):
+    rows = [f"ILSVRC2012_val_{i:08d}.JPEG {i - 1}" for i in range(1, 1001)]
+    (official / "val.txt").write_text("\n".join(rows))
+    wanted = [imagenet_synsets()[65], imagenet_synsets()[7]]
+    subset = ImageNet(official, "val", classes=wanted)
+    assert list(subset.names) == ["ILSVRC2012_val_00000008.JPEG", "ILSVRC2012_val_00000066.JPEG"]
+    assert subset.labels.tolist() == [1, 0]
+    assert subset.classes == tuple(wanted)
+
+
+def test_a_flat_val_zip_is_read_with_its_list(tmp_path):
+    with zipfile.ZipFile(tmp_path / "val.zip", "w") as target:
+        target.writestr("ILSVRC2012_val_00000001.JPEG", picture())
+    with pytest.raises(UserError, match="side by side"):
+        ImageNet(tmp_path, "val")
+    (tmp_path / "val.txt").write_text("ILSVRC2012_val_00000001.JPEG n01751748\n")
+    assert ImageNet(tmp_path, "val").labels.tolist() == [65]
 
 
 def test_folders_must_be_the_thousand_synsets(tmp_path):
