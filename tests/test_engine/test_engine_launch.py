@@ -1,0 +1,227 @@
+"""The launcher: options to a run, mistakes to one message, results to files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from polaformer.engine import launch
+from polaformer.engine.launch import TestOptions, TrainOptions, choose_device, main_guard
+from polaformer.engine.report import class_rows, print_table
+from polaformer.errors import UserError
+
+CONFIG = """
+default_scope = "polaformer"
+custom_imports = dict(imports=["engine_toy"])
+model = dict(type="polaformer.ToyClassifier")
+loader = dict(batch_size=2, num_workers=0, collate_fn=dict(type="default_collate"))
+train_dataloader = dict(
+    dataset=dict(type="polaformer.ToyDataset"),
+    sampler=dict(type="polaformer.EpochSampler", shuffle=True),
+    **loader,
+)
+val_dataloader = dict(
+    dataset=dict(type="polaformer.ToyDataset", count=9),
+    sampler=dict(type="polaformer.EpochSampler", shuffle=False),
+    **loader,
+)
+test_dataloader = val_dataloader
+val_evaluator = dict(type="polaformer.Accuracy", topk=(1, 5))
+test_evaluator = val_evaluator
+train_cfg = dict(type="polaformer.EpochTrainLoop", max_epochs=2)
+val_cfg = dict(type="polaformer.ValLoop")
+test_cfg = dict(type="polaformer.TestLoop")
+optim_wrapper = dict(type="OptimWrapper", optimizer=dict(type="SGD", lr=0.05))
+default_hooks = dict(
+    checkpoint=dict(type="polaformer.CheckpointHook", interval=1, save_best="top1"),
+)
+custom_hooks = [dict(type="EMAHook", momentum=0.1)]
+randomness = dict(seed=0)
+"""
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "toy.py"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def trained(config, tmp_path):
+    launch.train(TrainOptions(config, work_dir=tmp_path / "run", device="cpu"))
+    return tmp_path / "run"
+
+
+def test_train_then_test(config, trained, capsys):
+    content = launch.test(TestOptions(config, checkpoint=trained / "epoch_2.pth", device="cpu"))
+    assert json.loads((trained / "metrics.json").read_text()) == content
+    card = json.loads((trained / "run_card.json").read_text())
+    assert content["metrics"]["top1"] == pytest.approx(card["metrics"]["top1"])
+    assert content["metrics"]["loss"] == pytest.approx(card["metrics"]["loss"])
+    assert set(content["per_class"]) == {"a", "b", "c"}
+    assert "Accuracy per class" in capsys.readouterr().out
+    assert (trained / "config.py").exists()
+
+
+def test_resume_auto_continues_and_keeps_the_story(config, trained):
+    options = {"work_dir": trained, "device": "cpu", "cfg_options": ["train_cfg.max_epochs=3"]}
+    runner = launch.train(TrainOptions(config, resume="auto", **options))
+    assert runner.epoch == 3
+    assert runner.resume_source == str(trained / "epoch_2.pth")
+    card = json.loads((trained / "run_card.json").read_text())
+    assert [start["epoch"] for start in card["starts"]] == [0, 2]
+
+
+def test_resume_from_a_named_file(config, trained, tmp_path):
+    options = {"work_dir": tmp_path / "other", "device": "cpu"}
+    runner = launch.train(TrainOptions(config, resume=trained / "epoch_1.pth", **options))
+    assert runner.epoch == 2
+    expected = torch.load(trained / "epoch_2.pth", weights_only=True)["state_dict"]
+    found = torch.load(tmp_path / "other" / "epoch_2.pth", weights_only=True)["state_dict"]
+    assert all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+def test_resume_auto_starts_from_load_from_when_there_is_nothing(config, trained, tmp_path, capsys):
+    changes = [f"load_from='{trained / 'epoch_2.pth'}'", "train_cfg.max_epochs=1"]
+    options = {"work_dir": tmp_path / "new", "device": "cpu", "cfg_options": changes}
+    capsys.readouterr()
+    launch.train(TrainOptions(config, resume="auto", **options))
+    log = capsys.readouterr().out
+    assert "starting from zero" in log
+    assert "4 of 4 loaded" in log
+
+
+@pytest.mark.parametrize("amp", ["bf16", "fp16"])
+def test_half_precision_by_a_switch(config, tmp_path, amp):
+    options = {"work_dir": tmp_path / amp, "device": "cpu", "seed": 3, "amp": amp}
+    runner = launch.train(TrainOptions(config, **options))
+    assert runner.optim_wrapper.cast_dtype == {"bf16": torch.bfloat16, "fp16": torch.float16}[amp]
+    assert runner.val_loop.dtype == runner.optim_wrapper.cast_dtype
+    assert runner.seed == 3
+
+
+def test_a_failed_run_is_marked_on_its_card(config, tmp_path):
+    changes = {"model.poison": list(range(3, 99)), "default_hooks.health.max_bad_steps": 2}
+    text = CONFIG.replace(
+        "default_hooks = dict(", 'default_hooks = dict(health=dict(type="polaformer.HealthHook"), '
+    )
+    config.write_text(text)
+    with pytest.raises(UserError, match="2 steps in a row"):
+        launch.train(TrainOptions(config, work_dir=tmp_path / "x", cfg_options=changes))
+    card = json.loads((tmp_path / "x" / "run_card.json").read_text())
+    assert card["status"] == "failed"
+    assert "2 steps in a row" in card["starts"][0]["reason"]
+
+
+def test_mistakes_are_found_together_before_anything_runs(config, tmp_path):
+    config.write_text(CONFIG.replace("momentum=0.1", "momentun=0.1").replace("lr=0.05", "rl=0.05"))
+    with pytest.raises(UserError) as caught:
+        launch.train(TrainOptions(config, work_dir=tmp_path / "run"))
+    assert "momentun" in str(caught.value)
+    assert "rl" in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"device": "gpu"}, "--device gpu: expected one of auto, cpu, cuda"),
+        (
+            {"checkpoint": "epoch_22.pth"},
+            r"epoch_22.pth does not exist. did you mean 'epoch_2.pth'",
+        ),
+    ],
+)
+def test_wrong_options(config, trained, change, message):
+    options = {"checkpoint": "epoch_2.pth", "device": "cpu", **change}
+    options["checkpoint"] = trained / options["checkpoint"]
+    with pytest.raises(UserError, match=message):
+        launch.test(TestOptions(config, **options))
+
+
+def test_trackers_are_switches(config, tmp_path):
+    with pytest.raises(UserError, match="unknown tracker 'mlflow'; allowed: wandb, tensorboard"):
+        launch.train(TrainOptions(config, work_dir=tmp_path / "x", trackers=["mlflow"]))
+    options = {"work_dir": tmp_path / "x", "device": "cpu"}
+    runner = launch.train(TrainOptions(config, trackers=["tensorboard"], **options))
+    assert [tracker.name for tracker in runner.visualizer.trackers] == [
+        "scalars.json",
+        "TensorBoard",
+    ]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_where_there_is_none():
+    assert choose_device("auto") == "cpu"
+    with pytest.raises(UserError, match="torch sees no CUDA device"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize(
+    "error, code, text",
+    [
+        (UserError("what and where"), 2, "error: what and where\n"),
+        (KeyboardInterrupt("saved in x"), 130, "saved in x. Continue with --resume\n"),
+    ],
+)
+def test_the_guard_turns_errors_into_codes(capsys, error, code, text):
+    with pytest.raises(SystemExit) as caught, main_guard():
+        raise error
+    assert caught.value.code == code
+    assert capsys.readouterr().err == text
+
+
+def test_the_guard_lets_our_own_faults_through():
+    with pytest.raises(ZeroDivisionError), main_guard():
+        _ = 1 / 0
+
+
+def test_the_table_names_the_worst_of_many_classes(capsys):
+    per_class = {f"class{i}": float(i) for i in range(50)} | {"unseen": None}
+    content = {
+        "checkpoint": "a/b.pth",
+        "metrics": {"top1": 50.0, "loss": 1.0},
+        "per_class": per_class,
+    }
+    assert class_rows({"per_class": {"a": 5.0}, "support": {"a": 7}}) == [("a", 5.0, 7)]
+    print_table(content)
+    out = capsys.readouterr().out
+    assert "The 30 worst classes" in out
+    assert "class29" in out
+    assert "class30" not in out
+    assert "Test of b.pth" in out
+
+
+@pytest.mark.slow
+def test_torchrun_trains_on_two_processes(config, tmp_path):
+    """What torchrun sets is enough: no option says that there are two processes."""
+    program = (
+        "from polaformer.engine.launch import TrainOptions, train\n"
+        f"train(TrainOptions({str(config)!r}, work_dir={str(tmp_path / 'two')!r}, device='cpu'))\n"
+    )
+    script = tmp_path / "go.py"
+    script.write_text(f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n{program}")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*command, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    card = json.loads((tmp_path / "two" / "run_card.json").read_text())
+    assert (card["processes"], card["status"], card["starts"][0]["end_iteration"]) == (
+        2,
+        "finished",
+        6,
+    )
+    assert len(list((tmp_path / "two").glob("*.log"))) == 1
