@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import operator
-import os
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,10 @@ from PIL import Image
 from torch.utils.data import Dataset
 from torchvision.transforms.functional import pil_to_tensor
 
-from polaformer.datasets.decode import ALPHA_RULES, BadImage, decode_rgb, looks_sound, verify
-from polaformer.datasets.layout import Layout, class_folders, listed_files, name_some
+from polaformer.datasets.decode import ALPHA_RULES, BadImage, decode_rgb
+from polaformer.datasets.integrity import bad_images, reason
+from polaformer.datasets.layout import Layout, class_folders, name_some
+from polaformer.datasets.lists import listed_files
 from polaformer.datasets.sources import PackedNames, Reader, printable
 from polaformer.errors import UserError, did_you_mean
 from polaformer.registry import DATASETS, TRANSFORMS
@@ -106,11 +106,18 @@ class ImageFolder(Dataset):
         self.ignored = layout.ignored
         self._adopt(layout, layout.names, layout.labels)
         self._tell_ignored()
+        self.check_classes(from_list=ann_file is not None or classes is not None)
         self._check_first(layout, check, check_limit)
 
     def vocabulary(self) -> tuple[str, ...] | None:
         """All classes that the words and numbers of a list may mean; None for those asked for."""
         return None
+
+    def check_classes(self, from_list: bool) -> None:
+        """Raise UserError if the class folders are not those expected; here any will do.
+
+        ``from_list`` tells that the classes were given or listed rather than found.
+        """
 
     def _adopt(self, layout: Layout, names: Sequence[str], labels: Sequence[int]) -> None:
         self._reader = layout.source.reader(layout.prefix, names)
@@ -137,8 +144,8 @@ class ImageFolder(Dataset):
         if not isinstance(inputs, torch.Tensor) or inputs.dtype != torch.uint8:
             raise UserError(
                 "the transforms of a data set must end in a uint8 tensor [3, H, W] "
-                "(normalisation is the "
-                f"model's part), but gave {getattr(inputs, 'dtype', type(inputs).__name__)}"
+                "(normalisation is the model's part), but gave "
+                f"{getattr(inputs, 'dtype', type(inputs).__name__)}"
             )
         return {"inputs": inputs, "labels": int(self._labels[used]), "indices": position}
 
@@ -148,24 +155,23 @@ class ImageFolder(Dataset):
         try:
             return self._decode(position)
         except (BadImage, OSError) as error:
-            raise UserError(f"bad image {self._shown(position)}: {_why(error)}") from error
+            raise UserError(f"bad image {self._shown(position)}: {reason(error)}") from error
 
     def _decode(self, position: int) -> Image.Image:
         return decode_rgb(self._reader.read(position), alpha=self.alpha, exif=self.exif)
 
     def _read_or_next(self, position: int) -> tuple[int, Image.Image]:
         """The image, or with on_error='skip' the next good one in the order of the data set."""
-        for used in (*range(position, len(self)), *range(position)):
+        for used in itertools.chain(range(position, len(self)), range(position)):
             try:
                 return used, self._decode(used)
             except (BadImage, OSError) as error:
                 if self.on_error == "stop":
                     raise UserError(
-                        f"bad image {self._shown(used)}: {_why(error)}; mend or remove it, or "
-                        "train "
-                        "on the rest with on_error='skip'"
+                        f"bad image {self._shown(used)}: {reason(error)}; mend or remove it, or "
+                        "train on the rest with on_error='skip'"
                     ) from error
-                self._tell_replaced(used, _why(error))
+                self._tell_replaced(used, reason(error))
         raise UserError(f"{self.base}: not a single image can be read")
 
     def _tell_replaced(self, position: int, why: str) -> None:
@@ -182,27 +188,7 @@ class ImageFolder(Dataset):
 
     def check(self, decode: bool = False) -> list[str]:
         """'name: reason' of every bad image; without ``decode`` only headers and ends are read."""
-        return [f"{printable(self.names[i])}: {why}" for i, why in self._bad(full=decode)]
-
-    def _bad(self, full: bool) -> Iterator[tuple[int, str]]:
-        def look(position: int) -> str | None:
-            try:
-                if full or not looks_sound(*self._reader.peek(position)):
-                    verify(self._reader.read(position))
-            except (BadImage, OSError) as error:
-                return _why(error)
-            return None
-
-        told = time.monotonic()
-        with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
-            for block in range(0, len(self), 1024):
-                positions = range(block, min(block + 1024, len(self)))
-                for position, why in zip(positions, pool.map(look, positions), strict=True):
-                    if why is not None:
-                        yield position, why
-                if time.monotonic() - told > 10:
-                    told = time.monotonic()
-                    print_log(f"checked {positions.stop:,} of {len(self):,} images", "current")
+        return [f"{printable(self.names[i])}: {why}" for i, why in bad_images(self._reader, decode)]
 
     def _check_first(self, layout: Layout, check: str, check_limit: int) -> None:
         if check == "auto":
@@ -211,18 +197,18 @@ class ImageFolder(Dataset):
             if check == "none":
                 print_log(
                     f"{self.base}: {len(self):,} images are too many to be checked first "
-                    "(check='header' "
-                    "or 'decode' does it; tools/prepare_data.py checks without training)",
+                    "(check='header' or 'decode' does it; tools/prepare_data.py checks without "
+                    "training)",
                     logger="current",
                 )
         if check == "none":
             return
-        bad = list(self._bad(full=check == "decode"))
+        bad = list(bad_images(self._reader, full=check == "decode"))
         if bad and self.on_error == "stop":
             lines = "\n".join(f"  {self._shown(i)}: {why}" for i, why in bad)
             raise UserError(
-                f"{self.base}: {len(bad)} of {len(self)} images are bad:\n{lines}\n"
-                "mend or remove them, or train on the rest with on_error='skip'"
+                f"{self.base}: {len(bad)} of {len(self)} images are bad:\n{lines}\nmend or "
+                "remove them, or train on the rest with on_error='skip'"
             )
         if bad:
             self._leave_out(layout, bad)
@@ -300,8 +286,7 @@ def build_transforms(transforms: dict | Sequence | Callable | None) -> Callable 
     if isinstance(transforms, str) or not isinstance(transforms, Sequence):
         raise UserError(
             f"transforms={transforms!r} must be dict(type='polaformer.ClassificationTransform', "
-            "…), "
-            "a list of such, or a callable"
+            "…), a list of such, or a callable"
         )
     return _Chain([step for step in map(build_transforms, transforms) if step is not None])
 
@@ -314,12 +299,6 @@ class _Chain:
         for step in self.steps:
             image = step(image)
         return image
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error)
 
 
 def _one_of(field: str, value: str, allowed: Sequence[str]) -> None:

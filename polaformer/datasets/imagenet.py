@@ -77,9 +77,12 @@ class ImageNet(ImageFolder):
             alpha=alpha,
             exif=exif,
         )
-        if classes is None and ann_file is None:
-            check_synsets(self.classes, self.base)
         self.metainfo["class_names"] = describe_classes(self.classes)
+
+    def check_classes(self, from_list: bool) -> None:
+        """Class folders that were found must be the 1000 synsets."""
+        if not from_list:
+            check_synsets(self.classes, self.base)
 
     def vocabulary(self) -> tuple[str, ...]:
         """The 1000 synsets: numbers in a list count in their order, whatever subset is taken."""
@@ -103,8 +106,7 @@ def check_synsets(classes: Sequence[str], base: str) -> None:
     if problems:
         raise UserError(
             f"{base} is not ImageNet-1K ({len(classes)} class folders): {'; '.join(problems)}. "
-            "For a subset "
-            "give classes=[…]; for other images use polaformer.ImageFolder"
+            "For a subset give classes=[…]; for other images use polaformer.ImageFolder"
         )
 
 
@@ -132,9 +134,8 @@ def _find_list(root: Path, split: str) -> Path:
             return path
     raise UserError(
         f"{root}: the images of '{split}' lie side by side, so their classes are unknown. "
-        "Needed: a list "
-        f"with lines '<file> <synset>' (for example 'ILSVRC2012_val_00000001.JPEG n01751748') at "
-        f"{candidates[0]}, or given as ann_file=…. The devkit's ground-truth file does not "
-        "serve: it "
-        "names no files, and its numbers follow another order than the sorted synsets"
+        "Needed: a list with lines '<file> <synset>' (for example 'ILSVRC2012_val_00000001.JPEG "
+        f"n01751748') at {candidates[0]}, or given as ann_file=…. The devkit's ground-truth file "
+        "does not serve: it names no files, and its numbers follow another order than the "
+        "sorted synsets"
     )

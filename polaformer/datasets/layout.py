@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from polaformer.datasets.archives import ARCHIVE_SUFFIXES, open_source
 from polaformer.datasets.decode import is_image_name
 from polaformer.datasets.sources import (
-    ARCHIVE_SUFFIXES,
     Listing,
     Source,
     is_hidden,
-    open_source,
     printable,
 )
 from polaformer.errors import UserError, did_you_mean
@@ -179,10 +178,8 @@ def _check_shape(
     if not in_folders and loose:
         raise UserError(
             f"{base} has {len(loose)} images directly in it ({name_some(loose, 3)}) and none in "
-            "class "
-            f"folders; {_HOW}. If this folder is one class, use the folder above it; if the "
-            "classes "
-            "stand in a list, give ann_file with lines '<image> <class>'"
+            f"class folders; {_HOW}. If this folder is one class, use the folder above it; if "
+            "the classes stand in a list, give ann_file with lines '<image> <class>'"
         )
     if not images:
         raise UserError(
@@ -192,8 +189,8 @@ def _check_shape(
     if len(folders) == 1 and not loose and all(name.count("/") >= 2 for name in images):
         inner = sorted({name.split("/")[1] for name in images})
         raise UserError(
-            f"{base} has the single folder '{folders[0]}', and the images lie in folders inside it "
-            f"({name_some(inner, 5)}): that is one level too high, use "
+            f"{base} has the single folder '{folders[0]}', and the images lie in folders inside "
+            f"it ({name_some(inner, 5)}): that is one level too high, use "
             f"{os.path.join(base, folders[0])}"
         )
 
@@ -211,8 +208,7 @@ def _chosen(folders: list[str], classes: Sequence[str] | None, base: str) -> tup
         )
         raise UserError(
             f"{base} has no folder for {len(unknown)} of the {len(wanted)} classes asked for: "
-            f"{told}; "
-            f"folders not asked for: {name_some(unused) or 'none'}"
+            f"{told}; folders not asked for: {name_some(unused) or 'none'}"
         )
     return wanted
 
@@ -228,81 +224,6 @@ def check_class_names(classes: Sequence[str]) -> tuple[str, ...]:
     if not names:
         raise UserError("classes is empty; leave it out to take every folder")
     return names
-
-
-def listed_files(
-    root: str | Path,
-    split: str | None,
-    ann_file: str | Path,
-    classes: Sequence[str] | None = None,
-    vocabulary: Sequence[str] | None = None,
-) -> Layout:
-    """The images that ``ann_file`` lists, one per line: path below root[/split], then a class.
-
-    ``ann_file`` is a path as it stands or below ``root``. The class is a name or a number counted
-    from 0 (a name if both are possible). A tab may part the two; without one the class is what
-    follows the last blank. Blank lines and lines with '#' in front are skipped. Files that do not
-    exist stay in the list and are found by the check of the data set.
-    ``vocabulary`` is what words and numbers mean if that is more than the ``classes`` asked for.
-    """
-    source, prefix = locate_split(root, split)
-    path = Path(ann_file).expanduser()
-    rows = _read_rows(path if path.is_file() else Path(root).expanduser() / path)
-    known = tuple(vocabulary or classes or _classes_of([word for _, _, word in rows]))
-    chosen = check_class_names(classes) if classes is not None else known
-    number = {name: i for i, name in enumerate(known)}
-    place = {name: i for i, name in enumerate(chosen)}
-    layout = Layout(source, prefix, [], [], chosen)
-    seen: dict[str, int] = {}
-    for line, name, word in rows:
-        label = number.get(word, int(word) if word.isdecimal() else -1)
-        if not 0 <= label < len(known):
-            hint = did_you_mean(word, known)
-            raise UserError(
-                f"{ann_file}, line {line}: class '{word}' is none of the {len(known)} classes"
-                f"{'; ' + hint if hint else ''} (numbers count from 0 to {len(known) - 1})"
-            )
-        if seen.setdefault(name, label) != label:
-            raise UserError(
-                f"{ann_file}, line {line}: '{name}' is listed with two different classes"
-            )
-        if known[label] in place:
-            layout.names.append(name)
-            layout.labels.append(place[known[label]])
-    if not layout.names:
-        raise UserError(f"{ann_file} lists no image of the classes {name_some(chosen, 5)}")
-    return layout
-
-
-def _read_rows(path: Path) -> list[tuple[int, str, str]]:
-    if not path.is_file():
-        raise UserError(
-            f"there is no annotation file {path} (nor one of this name in {Path.cwd()})"
-        )
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text") from error
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        parts = line.strip().rsplit("\t" if "\t" in line.strip() else None, 1)
-        if len(parts) != 2 or not parts[1].strip():
-            raise UserError(
-                f"{path}, line {number}: '{line.strip()}' names no class; "
-                "expected '<path of the image> <class name or number>'"
-            )
-        rows.append((number, parts[0].strip().replace("\\", "/"), parts[1].strip()))
-    if not rows:
-        raise UserError(f"{path} lists no image")
-    return rows
-
-
-def _classes_of(words: list[str]) -> tuple[str, ...]:
-    if "0" in words and all(word.isdecimal() for word in words):
-        return tuple(str(i) for i in range(max(map(int, words)) + 1))
-    return tuple(sorted(set(words)))
 
 
 def compare_classes(train: Any, other: Any, name: str = "val") -> list[str]:
@@ -324,7 +245,7 @@ def compare_classes(train: Any, other: Any, name: str = "val") -> list[str]:
     if not problems and first != second:
         at = next(i for i, pair in enumerate(zip(first, second, strict=True)) if pair[0] != pair[1])
         problems.append(
-            f"{name} has train's classes in another order (position {at}: '{first[at]}' in train, "
-            f"'{second[at]}' in {name}); give both the same classes=[…]"
+            f"{name} has train's classes in another order (position {at}: '{first[at]}' in "
+            f"train, '{second[at]}' in {name}); give both the same classes=[…]"
         )
     return problems

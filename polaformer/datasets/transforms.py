@@ -125,10 +125,8 @@ def _timm_training(size: tuple[int, int], **options: Any) -> tuple[tv.Compose, .
     except (AssertionError, KeyError, ValueError, IndexError) as error:
         raise UserError(
             f"auto_augment={options['auto_augment']!r} or color_jitter={options['color_jitter']} "
-            "is not "
-            f"understood by timm ({type(error).__name__}: {error}); for example "
-            "'rand-m9-mstd0.5-inc1', "
-            "'original', 'augmix-m3-w3', or None for none"
+            f"is not understood by timm ({type(error).__name__}: {error}); for example "
+            "'rand-m9-mstd0.5-inc1', 'original', 'augmix-m3-w3', or None for none"
         ) from error
 
 

@@ -147,8 +147,7 @@ class Accuracy(BaseMetric):
             where = ", ".join(str(entry.index) for entry in broken[:5])
             print_log(
                 f"{len(broken)} of {len(seen)} samples have scores that are not finite and count "
-                "as wrong "
-                f"(indices {where}{', …' if len(broken) > 5 else ''})",
+                f"as wrong (indices {where}{', …' if len(broken) > 5 else ''})",
                 "current",
                 level=logging.WARNING,
             )
@@ -160,8 +159,7 @@ def _rank(scores: torch.Tensor, label: int) -> tuple[int, int]:
     if not 0 <= label < len(scores):
         raise UserError(
             f"a sample has class number {label}, but the model gives {len(scores)} scores; the "
-            "head's "
-            "num_classes must be the number of classes of the data set"
+            "head's num_classes must be the number of classes of the data set"
         )
     if not bool(torch.isfinite(scores).all()):
         return _NO_PREDICTION, len(scores)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from polaformer.datasets.archives import open_source
 from polaformer.datasets.image_folder import ImageFolder
 from polaformer.datasets.imagenet import ImageNet
 from polaformer.datasets.layout import compare_classes, name_some
-from polaformer.datasets.sources import open_source, printable
+from polaformer.datasets.sources import printable
 from polaformer.errors import UserError
 
 FILE_CHECKS = ("decode", "header", "none")

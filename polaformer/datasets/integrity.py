@@ -1,0 +1,51 @@
+"""Which files of a data set are no sound pictures."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from mmengine.logging import print_log
+
+from polaformer.datasets.decode import BadImage, looks_sound, verify
+from polaformer.datasets.sources import Reader
+
+_BLOCK = 1024
+_SECONDS_BETWEEN_LINES = 10
+
+
+def bad_images(reader: Reader, full: bool) -> Iterator[tuple[int, str]]:
+    """(index, reason) of every file of ``reader`` that is no sound picture, in order.
+
+    ``full`` decodes every file; otherwise only those whose start and end do not show that they are
+    whole. Says how far it is every ten seconds.
+    """
+
+    def look(index: int) -> str | None:
+        try:
+            if full or not looks_sound(*reader.peek(index)):
+                verify(reader.read(index))
+        except (BadImage, OSError) as error:
+            return reason(error)
+        return None
+
+    count = len(reader.names)
+    told = time.monotonic()
+    with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
+        for start in range(0, count, _BLOCK):
+            block = range(start, min(start + _BLOCK, count))
+            for index, why in zip(block, pool.map(look, block), strict=True):
+                if why is not None:
+                    yield index, why
+            if time.monotonic() - told > _SECONDS_BETWEEN_LINES:
+                told = time.monotonic()
+                print_log(f"checked {block.stop:,} of {count:,} images", "current")
+
+
+def reason(error: Exception) -> str:
+    """The reason in an error of reading or decoding, without paths."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
