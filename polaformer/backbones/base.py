@@ -46,7 +46,12 @@ def resolve_arch(arch: Any, table: Mapping[str, dict[str, Any]], name: str) -> d
                 f"{name}: arch has no field '{key}'; {hint + ' ' if hint else ''}"
                 f"allowed: {', '.join(table['nano'])}"
             )
-    return {**table["nano"], **arch}
+    fields = {**table["nano"], **arch}
+    lengths = {key: len(value) for key, value in fields.items() if isinstance(value, Sequence)}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{key} ({length})" for key, length in lengths.items())
+        raise UserError(f"{name}: arch fields differ in their number of stages: {listed}")
+    return fields
 
 
 class Backbone(BaseModule):

@@ -170,6 +170,6 @@ class PolaSwin(Backbone):
             if i in self.out_indices:
                 out = self.norms[str(i)](x) if str(i) in self.norms else x
                 maps.append(to_map(out, hw))
-            if stage.downsample is not None:
+            if isinstance(stage.downsample, PatchMerging):
                 x, hw = stage.downsample(x, hw)
         return tuple(maps)

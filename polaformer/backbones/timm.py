@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import timm
 from torch import Tensor, nn
@@ -43,9 +44,10 @@ class TimmBackbone(Backbone):
         if frozen_stages != -1:
             raise UserError(f"TimmBackbone: frozen_stages={frozen_stages}; allowed: -1")
         model = _create(model_name, pretrained, img_size, drop_path_rate, None)
-        levels = len(model.feature_info.channels())
+        info: Any = model.feature_info
+        channels, strides = info.channels(), info.reduction()
+        levels = len(channels)
         wanted = (levels - 1,) if out_indices is None else tuple(out_indices)
-        channels, strides = model.feature_info.channels(), model.feature_info.reduction()
         super().__init__(channels, strides, [1] * levels, wanted, frozen_stages, init_cfg)
         self.model_name = model_name
         self.model = _create(model_name, pretrained, img_size, drop_path_rate, wanted)

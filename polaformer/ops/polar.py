@@ -26,7 +26,7 @@ class Regions(NamedTuple):
     """
 
     ids: Tensor
-    count: int
+    count: int  # type: ignore[assignment]
 
 
 class _PolarPower(torch.autograd.Function):
@@ -120,9 +120,9 @@ def polar_attention(
     """Polarity-aware linear attention [B, H, N, D].
 
     q [B, H, N, D], k and v [B, H, M, D] (v may have another width than q and k), power [1, H, 1, D]
-    with values of at least 1. Cost grows with N + M. ``eps`` is added to the denominators, which are
-    means over the keys. With ``regions`` (then N = M) a token meets only tokens of its own region, and
-    padding comes out as zero. Computed in fp32 at least; returned in the type of ``v``.
+    with values of at least 1. Cost grows with N + M. ``eps`` is added to the denominators, which
+    are means over the keys. With ``regions`` (then N = M) a token meets only tokens of its own
+    region, and padding comes out as zero. Computed in fp32 at least; returned in v's type.
     """
     with _without_autocast(q.device.type):
         dtype = torch.promote_types(v.dtype, torch.float32)

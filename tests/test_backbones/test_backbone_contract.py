@@ -146,25 +146,24 @@ def test_no_decay_names_exist(kind):
 )
 def test_compiles_as_one_graph(kind, extra):
     model = build(kind, out_indices=ALL, **extra).eval()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=False)
+    images = torch.randn(1, 3, 75, 111)
     with torch.no_grad():
-        for hw in ((64, 64), (75, 111)):
-            images = torch.randn(1, 3, *hw)
-            for a, b in zip(compiled(images), model(images), strict=True):
-                assert torch.allclose(a, b, atol=1e-4)
+        for a, b in zip(compiled(images), model(images), strict=True):
+            assert torch.allclose(a, b, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["PolaSwin", "PolaPVT"])
 def test_compiles_for_training(kind):
     model = build(kind, drop_path_rate=0.1).train()
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=False)
     compiled(torch.randn(2, 3, 64, 64))[0].square().mean().backward()
     assert all(torch.isfinite(p.grad).all() for p in model.parameters())
 
 
 @pytest.mark.parametrize("kind", ["PolaSwin", "PolaPVT"])
 def test_initial_weights_follow_the_published_ones(kind):
-    """Linear truncated normal .02 and bias 0; power, scale and encodings 0; convs torch's default."""
+    """Linear: truncated normal .02, bias 0; power, scale, encodings 0; convs as torch does."""
     model = build(kind, attention="LLSS")
     for name, parameter in model.named_parameters():
         if name.endswith(("qgkv.weight", "qkv.weight", "fc1.weight", "fc2.weight")):
@@ -192,7 +191,7 @@ def test_linear_stages_are_global_at_every_size(kind):
     """One pixel of the first corner reaches the last token of stage 1 at a size never built for."""
     model = build(kind, attention="pola", out_indices=(0,)).double()
     images = torch.randn(1, 3, 80, 48, dtype=torch.float64, requires_grad=True)
-    model(images)[0][0, :, -1, -1].sum().backward()
+    model(images)[0][0, :, -1, -1].pow(3).sum().backward()
     assert images.grad[0, :, 0, 0].abs().max() > 0
 
 
@@ -230,7 +229,7 @@ def test_deepcopy_gives_an_independent_model(kind):
         ({"arch": "nano", "window_size": -7}, ["window_size=-7"]),
         ({"arch": "nano", "attention": "LLS"}, ["3 letters"]),
         ({"arch": {"num_heads": (3, 3, 3, 3)}}, ["num_heads=3", "dim=32"]),
-        ({"arch": {"depths": (1, 1)}}, ["depths"]),
+        ({"arch": {"depths": (1, 1)}}, ["depths (2)", "num_heads (4)"]),
     ],
 )
 def test_mistakes_are_named(arguments, words):
