@@ -12,7 +12,7 @@ from typing import Any
 
 from polaformer.config import rules
 from polaformer.config.keys import Finding, find_mistakes
-from polaformer.config.load import Overrides, located, origins_of, read_config
+from polaformer.config.load import CLI, Overrides, located, origins_of, read_config, where
 from polaformer.config.measure import (
     build_on_meta,
     measure,
@@ -99,9 +99,7 @@ class _Check:
         self._problems(rules.class_counts(self.cfg, self.plan.data))
         self._problems(rules.batches(self.cfg, self.plan.data, self.processes))
         self._count_steps()
-        problems, notes = rules.schedule(self.cfg, self.plan.steps)
-        self._problems(problems)
-        self.plan.notes += [located(self.cfg, note) for note in notes]
+        self._schedule()
         self._problems(rules.hooks(self.cfg, self._num_classes()))
         self._learning_rate()
         if not self._touched("model"):
@@ -140,9 +138,9 @@ class _Check:
             if dataset is None or not isinstance(kind, str) or self._touched(key):
                 continue
             try:
-                found = _dataset(_freeze(dataset), self.cfg.get("default_scope"))
-                where = _root(dataset)
-                self.plan.data[split] = DataFound(len(found), tuple(found.classes), where)
+                stamp = _stamp(dataset)
+                found = _dataset(_freeze(dataset), self.cfg.get("default_scope"), stamp)
+                self.plan.data[split] = DataFound(len(found), tuple(found.classes), _root(dataset))
             except UserError as error:
                 if str(error) not in told:
                     self._no_data(key, dataset, str(error))
@@ -193,6 +191,18 @@ class _Check:
         if data.images < batch and not loader.get("drop_last"):
             text = f"{batch} is more than the {data.images} training images: one short batch"
             self.plan.notes.append(located(self.cfg, Finding("train_dataloader.batch_size", text)))
+
+    def _schedule(self) -> None:
+        problems, notes = rules.schedule(self.cfg, self.plan.steps)
+        # Who shortens a run on the command line wants to see it run, not its learning rate.
+        if where(self.cfg, "train_cfg.max_epochs") == CLI and self._positive_epochs():
+            problems, notes = [], [*problems, *notes]
+        self._problems(problems)
+        self.plan.notes += [located(self.cfg, note) for note in notes]
+
+    def _positive_epochs(self) -> bool:
+        epochs = self._dict("train_cfg").get("max_epochs")
+        return isinstance(epochs, int) and epochs > 0
 
     def _learning_rate(self) -> None:
         optimizer = self._dict("optim_wrapper").get("optimizer")
@@ -337,8 +347,16 @@ def _thaw(node: Any) -> Any:
     return node
 
 
+def _stamp(dataset: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """Where the data are and when they changed: configs that share data share their listing."""
+    root = Path(_root(dataset)).expanduser().resolve()
+    split = root / str(dataset.get("split") or "")
+    found = [path.stat().st_mtime_ns for path in (root, split) if path.exists()]
+    return str(root), tuple(found)
+
+
 @lru_cache(maxsize=8)
-def _dataset(frozen: Any, scope: str | None) -> Any:
+def _dataset(frozen: Any, scope: str | None, stamp: Any) -> Any:
     """The dataset of a config, its files listed but none of them decoded."""
     from mmengine.registry import DATASETS, DefaultScope
 

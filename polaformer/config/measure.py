@@ -88,7 +88,11 @@ def _activations(model: nn.Module, shape: tuple[int, ...], amp: Any) -> int:
             stack.enter_context(FakeTensorMode())
             _make_fake(model)
             stack.enter_context(torch.autocast("cpu", dtype=amp))
-        return _saved_bytes(model, torch.empty(2, *shape, device=device)) // 2
+        two = _saved_bytes(model, torch.empty(2, *shape, device=device))
+        if amp is None:
+            return two // 2
+        # Autocast keeps half copies of the weights too, once: they are not the third image's.
+        return _saved_bytes(model, torch.empty(3, *shape, device=device)) - two
 
 
 def _make_fake(model: nn.Module) -> None:

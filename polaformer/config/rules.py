@@ -163,9 +163,9 @@ def _one_schedule(
     begin, end = entry.get("begin", 0), entry.get("end")
     rising = name.startswith(("Linear", "Constant")) and end is not None
     warm_key, warm = ("end", end) if rising else ("warmup", entry.get("warmup"))
-    if isinstance(warm, int) and warm >= length:
-        what = f"warm-up until {warm}, but training ends after {length} {unit}"
-        problems.append(Finding(f"{key}.{warm_key}", f"{what}; the full rate is never reached"))
+    if isinstance(warm, int) and warm > length:
+        text = f"warm-up of {warm} {unit}, but training ends after {length}: never the full rate"
+        problems.append(Finding(f"{key}.{warm_key}", text))
     elif isinstance(begin, int) and begin >= length:
         notes.append(Finding(f"{key}.begin", f"{begin}: never starts within {length} {unit}"))
     cut = entry.get("T_max")
