@@ -67,11 +67,9 @@ def check_config(
 
 
 def launched_processes() -> int:
-    """Number of processes that torchrun or Slurm started, or 1."""
-    for name in ("WORLD_SIZE", "SLURM_NTASKS"):
-        if os.environ.get(name, "").isdigit():
-            return max(int(os.environ[name]), 1)
-    return 1
+    """Number of processes that the launcher started, or 1."""
+    count = os.environ.get("WORLD_SIZE", "")
+    return max(int(count), 1) if count.isdigit() else 1
 
 
 class _Check:

@@ -64,6 +64,9 @@ def find_mistakes(cfg: Mapping[str, Any]) -> list[Finding]:
         if wanted is not None and value is not None and not isinstance(value, wanted):
             found.append(Finding(key, f"expects {_words(wanted)}, got {value!r}"))
             continue
+        wrong = schema.single_mismatch(key, value)
+        if wrong is not None:
+            found.append(Finding(key, f"expects {wrong}, got {value!r}"))
         found += _walk(key, value, schema.TOP_KINDS.get(key), context)
     if cfg.get("runner_type") is not None and context.runner is None:
         found.append(_unknown_type("runner_type", cfg["runner_type"], "RUNNERS"))

@@ -162,6 +162,8 @@ def _explain_failure(error: Exception, source: ConfigFile) -> str:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     if "Duplicate key is not allowed among bases" in text:
         return _duplicates(source)
+    if "Failed to import custom modules" in text:
+        return f"{source.at('custom_imports')}: custom_imports: {error.__cause__}"
     paths = {str(file.path): file for file in source.chain()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.filename in paths:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polaformer.config import schema
-from polaformer.config.keys import Finding, keywords_at, unknown_keyword
+from polaformer.config.keys import Context, Finding, keywords_at, unknown_keyword
 from polaformer.config.literal import parse_assignment
 from polaformer.config.signatures import Keywords, expected, mismatch
 from polaformer.errors import UserError, did_you_mean
@@ -102,12 +102,18 @@ def _check_key(cfg: Any, parts: list[str], depth: int) -> Keywords | None:
         if not keys.accepts(last):
             raise UserError(unknown_keyword(owner, last, keys))
         return keys
+    if parent == "default_hooks" and (depth == len(parts) - 1 or last in _default_hooks(cfg)):
+        return None
     if parts[depth - 1] in schema.FREE_KEYS or parts[depth - 1].endswith("_kwargs"):
         return None
     if "." in parent and parent.partition(".")[0] != "default_hooks" and not node:
         return None
     hint = did_you_mean(last, list(node)) or f"it has {', '.join(node)}"
     raise UserError(f"'{parent}' has no key '{last}'; {hint}")
+
+
+def _default_hooks(cfg: Any) -> dict[str, Any]:
+    return schema.default_hooks(Context.of(cfg).runner)
 
 
 def _hint(keys: Keywords | None, name: str) -> Any:

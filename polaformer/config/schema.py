@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from polaformer.config.signatures import Keywords, keywords_of, resolve
+from polaformer.config.signatures import Keywords, keywords_of, mismatch, resolve
 
 OTHERS = (
     "runner_type",
@@ -105,6 +105,17 @@ def expected_container(key: str) -> tuple[type, ...] | None:
     if key in TOP_KINDS or key in ("env_cfg", "randomness", "auto_scale_lr", "custom_imports"):
         return (Mapping,)
     return None
+
+
+def single_mismatch(key: str, value: Any) -> str | None:
+    """What the single value at the top-level ``key`` should be, if it clearly is something else."""
+    if key == "resume":
+        return None if value in (True, False, "auto") else "True, False or 'auto'"
+    if key not in ("load_from", "launcher", "log_level", "default_scope", "experiment_name"):
+        return None
+    from mmengine.runner import Runner
+
+    return None if value is None else mismatch(value, keywords_of(Runner).hint(key))
 
 
 @lru_cache(maxsize=1)

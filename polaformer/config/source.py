@@ -79,7 +79,7 @@ def read_chain(path: str | Path) -> ConfigFile:
 
 def _read(path: Path, named_by: str | None, above: tuple[Path, ...]) -> ConfigFile:
     _check_path(path, named_by)
-    path = path.resolve()
+    path = Path(os.path.abspath(path))
     if path in above:
         loop = " -> ".join(show(p) for p in (*above[above.index(path) :], path))
         raise UserError(f"{named_by}: circular {BASE}: {loop}")

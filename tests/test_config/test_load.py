@@ -210,3 +210,35 @@ def test_where_tells_file_line_and_command_line(tree):
     assert where(cfg, "model.backbone.drop_path_rate") == "child.py:2"
     assert where(cfg, "model.backbone.arch") == "_base_/model.py:4"
     assert where(cfg, "train_cfg.max_epochs") == "--cfg-options"
+
+
+def test_hooks_of_the_runner_may_be_changed_without_their_type(tree):
+    tree.child("runner_type = 'polaformer.Runner'\ndefault_hooks = dict(health=dict(max_bad=3))")
+    text = message("child.py")
+    assert "HealthHook has no keyword 'max_bad'; did you mean 'max_bad_steps'?" in text
+    tree.child("runner_type = 'polaformer.Runner'")
+    cfg = load_config("child.py", ["default_hooks.health.max_bad_steps=3"])
+    assert cfg.default_hooks.health == {"max_bad_steps": 3}
+    tree.child("default_hooks = dict(health=dict(max_bad_steps=3))")
+    assert "no default hook has this name" in message("child.py")
+
+
+def test_single_values_at_the_top(tree):
+    assert "resume (--cfg-options): expects True, False or 'auto'" in message(
+        "recipe.py", ["resume=ture"]
+    )
+    assert "load_from (--cfg-options): expects str" in message("recipe.py", ["load_from=5"])
+    assert load_config("recipe.py", ["resume=auto"]).resume == "auto"
+
+
+def test_a_module_that_cannot_be_imported_is_named_with_its_line(tree):
+    tree.child("custom_imports = dict(imports=['no_such_module'])")
+    text = message("child.py")
+    assert text.startswith("child.py:2: custom_imports:")
+    assert "no_such_module" in text
+    assert len(text.splitlines()) == 1
+
+
+def test_a_linked_config_keeps_its_name(tree):
+    (tree.root / "mine.py").symlink_to(tree.root / "recipe.py")
+    assert load_config("mine.py").work_dir == "work_dirs/mine"
