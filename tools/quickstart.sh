@@ -54,9 +54,9 @@ end
 
 cd -- "$repo"
 export PYTHONUNBUFFERED=1
-# A nano model does not gain from many threads.
-cores="$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)"
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((cores < 4 ? cores : 4))}"
+# One thread trains a nano model in about a minute; more gain little, and on a machine that is busy
+# with other things they wait for each other most of the time.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 
 begin "data: 1,797 handwritten digits"
 "$venv_python" tools/prepare_data.py digits
