@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sized
+import signal
+from collections.abc import Callable, Iterator, Sized
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from mmengine.dist import get_dist_info
 from torch.utils.data import Sampler, get_worker_info
 
-from polaformer.engine.seeding import derive_seed, isolated_randomness, seed_everything
+from polaformer.engine.seeding import derive_seed, isolated_randomness, seed_cpu
 from polaformer.errors import UserError
 from polaformer.registry import DATA_SAMPLERS
 
@@ -31,6 +32,13 @@ class SeededIndex(int):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SeededIndex, (int(self), self.seed)
+
+
+def start_worker(init: Callable[[int], None] | None, worker: int) -> None:
+    """Start a loading process that leaves Ctrl-C to the main process, which saves and stops."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if init is not None:
+        init(worker)
 
 
 class SeededDataset:
@@ -59,7 +67,7 @@ class SeededDataset:
             return self.dataset[index]
         guard = isolated_randomness() if get_worker_info() is None else nullcontext()
         with guard:
-            seed_everything(seed)
+            seed_cpu(seed)
             return self.dataset[int(index)]
 
 

@@ -78,7 +78,7 @@ def train(options: TrainOptions) -> Any:
         cfg["resume"] = "auto"
     _add_trackers(cfg, options.trackers)
     _check(cfg, options)
-    runner = _build_runner(cfg, options, device)
+    runner = _build_runner(cfg, device)
     try:
         runner.train()
     except BaseException as error:
@@ -103,7 +103,7 @@ def test(options: TestOptions) -> dict[str, Any]:
     _keep_test_parts(cfg)
     _check(cfg, options)
     cfg["load_from"], cfg["resume"] = str(path), False
-    runner = _build_runner(cfg, options, device)
+    runner = _build_runner(cfg, device)
     metrics = runner.test()
     return _report(runner, metrics, path)
 
@@ -185,11 +185,11 @@ def _amp_of(cfg: Any) -> str | None:
     return wrapper.get("dtype") or "float16"
 
 
-def _build_runner(cfg: Any, options: Options, device: str) -> Any:
+def _build_runner(cfg: Any, device: str) -> Any:
     from polaformer.compat.versions import advice
     from polaformer.registry import RUNNERS
 
-    if options.deterministic:
+    if (cfg.get("randomness") or {}).get("deterministic"):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         cfg["launcher"] = "pytorch"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from polaformer import compat
 from polaformer.checkpoint.errors import CheckpointError
 from polaformer.checkpoint.io import LoadReport, newest_valid, read_checkpoint, write_checkpoint
 from polaformer.engine import state
-from polaformer.engine.data import SeededDataset
+from polaformer.engine.data import SeededDataset, start_worker
 from polaformer.engine.weights import load_start
 from polaformer.errors import UserError
 from polaformer.registry import RUNNERS
@@ -119,7 +119,9 @@ class Runner(_Runner):
                     if hasattr(dataset, "full_init"):
                         dataset.full_init()
                 dataloader["dataset"] = SeededDataset(dataset)
-        return _Runner.build_dataloader(dataloader, seed=seed, diff_rank_seed=diff_rank_seed)
+        loader = _Runner.build_dataloader(dataloader, seed=seed, diff_rank_seed=diff_rank_seed)
+        loader.worker_init_fn = partial(start_worker, loader.worker_init_fn)
+        return loader
 
     def build_train_loop(self, loop: Any) -> Any:
         """As mmengine's; ``by_epoch=True`` and no type mean ``EpochTrainLoop``."""
@@ -203,7 +205,8 @@ class Runner(_Runner):
         if not self._resume:
             return None
         if self._load_from is not None and self._resume != "auto":
-            return str(self._load_from)
+            source = self._load_from
+            return str(source["checkpoint"] if isinstance(source, dict) else source)
         path, broken = newest_valid(self.work_dir)
         for bad, reason in broken:
             self.logger.warning(f"skipping the broken checkpoint {bad}: {reason}")

@@ -24,10 +24,16 @@ def derive_seed(*parts: int) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def seed_everything(seed: int) -> None:
-    """Seed Python's, numpy's and torch's generators; CUDA's with torch's."""
+def seed_cpu(seed: int) -> None:
+    """Seed Python's, numpy's and torch's generators of this process, but no device's."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed all generators, those of CUDA devices included."""
+    seed_cpu(seed)
     torch.manual_seed(seed)
 
 

@@ -102,9 +102,17 @@ def to_cpu(value: Any) -> Any:
 
 
 def _pending_gradients(runner: Any, iteration: int) -> dict[str, torch.Tensor]:
-    """Gradients that were accumulated and not yet applied, by parameter name."""
+    """Gradients that were accumulated and not yet applied, by parameter name.
+
+    Of several processes each has its own, and there is one file: they are not kept then.
+    """
     counts = getattr(runner.optim_wrapper, "_accumulative_counts", 1)
-    if counts == 1 or iteration % counts == 0 or iteration == runner.max_iters:
+    if (
+        runner.world_size > 1
+        or counts == 1
+        or iteration % counts == 0
+        or iteration == runner.max_iters
+    ):
         return {}
     named = unwrapped(runner.model).named_parameters()
     return {name: param.grad.detach().cpu() for name, param in named if param.grad is not None}

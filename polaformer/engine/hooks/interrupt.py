@@ -44,6 +44,7 @@ class InterruptHook(Hook):
 
     def _ask(self, number: int, frame: Any) -> None:
         self._asked = number
+        os.write(2, b"\nstopping after this step; a second signal stops at once\n")
         self._restore()
 
     def _restore(self) -> None:
