@@ -1,0 +1,1 @@
+"""Configs: strict loading, dry run, plan."""

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from polaformer.config import rules
+from polaformer.config import rules, trial
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.load import CLI, Overrides, located, origins_of, read_config, where
 from polaformer.config.measure import (
-    build_on_meta,
     measure,
     states_per_weight,
     training_memory,
 )
 from polaformer.config.plan import DataFound, Plan, Steps
 from polaformer.config.source import show
+from polaformer.config.trial import root_of
 from polaformer.errors import UserError
 
 SPLITS = ("train", "val", "test")
@@ -100,8 +97,7 @@ class _Check:
         self._schedule()
         self._problems(rules.hooks(self.cfg, self._num_classes()))
         self._learning_rate()
-        if not self._touched("model"):
-            self._model()
+        self._model()
         return self.plan
 
     # Findings -----------------------------------------------------------------------------------
@@ -136,9 +132,10 @@ class _Check:
             if dataset is None or not isinstance(kind, str) or self._touched(key):
                 continue
             try:
-                stamp = _stamp(dataset)
-                found = _dataset(_freeze(dataset), self.cfg.get("default_scope"), stamp)
-                self.plan.data[split] = DataFound(len(found), tuple(found.classes), _root(dataset))
+                found = trial.list_dataset(dataset, self.cfg.get("default_scope"))
+                self.plan.data[split] = DataFound(
+                    len(found), tuple(found.classes), root_of(dataset)
+                )
             except UserError as error:
                 if str(error) not in told:
                     self._no_data(key, dataset, str(error))
@@ -146,7 +143,7 @@ class _Check:
                 self._expected(split, dataset)
 
     def _no_data(self, key: str, dataset: Mapping[str, Any], text: str) -> None:
-        absent = not Path(_root(dataset)).expanduser().exists()
+        absent = not Path(root_of(dataset)).expanduser().exists()
         if absent and "prepare_data" not in text and "README" not in text:
             text += "; data/README.md says how to get it"
         self._absent(Finding(key, text), absent)
@@ -165,7 +162,7 @@ class _Check:
             from timm.data import ImageNetInfo
 
             names = tuple(ImageNetInfo("imagenet-1k").label_names())
-            self.plan.data[split] = DataFound(images, names, _root(dataset), present=False)
+            self.plan.data[split] = DataFound(images, names, root_of(dataset), present=False)
 
     def _num_classes(self) -> int | None:
         found = next((d for d in self.plan.data.values() if d.classes), None)
@@ -227,38 +224,15 @@ class _Check:
     # Model --------------------------------------------------------------------------------------
 
     def _model(self) -> None:
-        model_cfg = self.cfg.get("model")
-        if not isinstance(model_cfg, Mapping):
-            return
-        try:
-            model = build_on_meta(model_cfg, self.cfg.get("default_scope"))
-        except UserError as error:
-            self._problem("model", str(error))
-            return
-        except TypeError as error:
-            if "required" not in str(error):
-                raise
-            self._problem("model", str(error).replace(".__init__()", ""))
+        model, mistakes = trial.build_model(self.cfg, self.wrong)
+        self._problems(mistakes)
+        if not self._touched("optim_wrapper"):
+            self._problems(trial.optimizer_mistakes(self.cfg, model))
+        if model is None:
             return
         self.plan.model = _describe(model)
-        self._optimizer(model)
         if self.sizes:
             self._sizes(model)
-
-    def _optimizer(self, model: Any) -> None:
-        wrapper = self.cfg.get("optim_wrapper")
-        if not isinstance(wrapper, Mapping) or self._touched("optim_wrapper"):
-            return
-        from mmengine.optim import build_optim_wrapper
-        from mmengine.registry import DefaultScope
-
-        plain = {k: v for k, v in wrapper.items() if k not in ("dtype", "loss_scale", "use_fsdp")}
-        plain["type"] = "OptimWrapper"
-        try:
-            with quiet(), DefaultScope.overwrite_default_scope(self.cfg.get("default_scope")):
-                build_optim_wrapper(model, plain)
-        except (UserError, ValueError) as error:
-            self._problem("optim_wrapper", str(error))
 
     def _sizes(self, model: Any) -> None:
         wrapper = self._dict("optim_wrapper")
@@ -304,65 +278,9 @@ def _half_type(wrapper: Mapping[str, Any]) -> Any:
     return getattr(torch, dtype) if isinstance(dtype, str) else dtype
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """No informational log lines: a dry run speaks through its plan."""
-    before = logging.root.manager.disable
-    logging.disable(logging.INFO)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
 def _describe(model: Any) -> str:
     parts = [type(model).__name__]
     parts += [
         type(getattr(model, n)).__name__ for n in ("backbone", "neck", "head") if hasattr(model, n)
     ]
     return " of ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]
-
-
-def _root(dataset: Mapping[str, Any]) -> str:
-    return str(dataset.get("data_root") or dataset.get("root") or dataset.get("ann_file") or "?")
-
-
-def _freeze(node: Any) -> Any:
-    """A config as a hashable value."""
-    if isinstance(node, Mapping):
-        return ("dict", tuple((key, _freeze(value)) for key, value in node.items()))
-    if isinstance(node, list | tuple):
-        return (type(node).__name__, tuple(_freeze(value) for value in node))
-    return node
-
-
-def _thaw(node: Any) -> Any:
-    if isinstance(node, tuple) and node and node[0] == "dict":
-        return {key: _thaw(value) for key, value in node[1]}
-    if isinstance(node, tuple):
-        values = [_thaw(value) for value in node[1]]
-        return values if node[0] == "list" else tuple(values)
-    return node
-
-
-def _stamp(dataset: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """Where the data are and when they changed: configs that share data share their listing."""
-    root = Path(_root(dataset)).expanduser().resolve()
-    split = root / str(dataset.get("split") or "")
-    found = [path.stat().st_mtime_ns for path in (root, split) if path.exists()]
-    return str(root), tuple(found)
-
-
-@lru_cache(maxsize=8)
-def _dataset(frozen: Any, scope: str | None, stamp: Any) -> Any:
-    """The dataset of a config, its files listed but none of them decoded."""
-    from mmengine.registry import DATASETS, DefaultScope
-
-    from polaformer.config.signatures import keywords_of, resolve
-
-    cfg = _thaw(frozen)
-    target = resolve(cfg["type"], "DATASETS", scope)
-    if target is not None and "check" in keywords_of(target).names:
-        cfg["check"] = "none"
-    with quiet(), DefaultScope.overwrite_default_scope(scope):
-        return DATASETS.build(cfg)

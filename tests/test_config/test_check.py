@@ -218,3 +218,27 @@ def test_a_section_of_the_wrong_kind(toy):
     assert "optim_wrapper (child.py:2): expects a dict, got 5" in found
     assert any("custom_hooks (child.py:3): expects a list" in line for line in found)
     assert any("train_cfg (child.py:4): expects a dict" in line for line in found)
+
+
+def test_one_mistake_in_the_model_does_not_hide_the_next(toy):
+    toy.child(
+        """
+        model = dict(
+            backbone=dict(attention='sofmax'),
+            head=dict(los=dict(type='polaformer.ClassificationLoss')),
+            data_preprocessor=dict(type='polaformer.ClsPreprocessor', mean=[1, 2]),
+        )
+        optim_wrapper = dict(
+            constructor='polaformer.OptimConstructor', paramwise_cfg=dict(decay_rule='usul'))
+        """
+    )
+    found = problems("child.py")
+    expected = {
+        "model.backbone (child.py:3)": "did you mean 'softmax'?",
+        "model.head.los (child.py:4)": "did you mean 'loss'?",
+        "model.data_preprocessor (child.py:5)": "mean has 2 and std 3",
+        "optim_wrapper (child.py:7)": "did you mean 'usual'?",
+    }
+    for key, sentence in expected.items():
+        assert [line for line in found if line.startswith(key) and sentence in line], (key, found)
+    assert len(found) == len(expected)

@@ -1,0 +1,169 @@
+"""Trial builds of the parts of a config: their constructors know best what they refuse."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from polaformer.config.keys import Finding
+from polaformer.config.measure import build_on_meta
+from polaformer.config.signatures import keywords_of, resolve
+from polaformer.errors import UserError
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No informational log lines: a dry run speaks through its plan."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def build_model(cfg: Mapping[str, Any], wrong: set[str]) -> tuple[Any, list[Finding]]:
+    """The model on the meta device, or None, and what its constructors refuse.
+
+    If it cannot be built each part is tried by itself, so that one mistake does not hide the next.
+    ``wrong`` are the keys that are known to be mistakes: they are left out then.
+    """
+    model_cfg = cfg.get("model")
+    if not isinstance(model_cfg, Mapping) or wrong & {"model", "model.type"}:
+        return None, []
+    scope = cfg.get("default_scope")
+    known = [key for key in wrong if key.startswith("model.")]
+    refused: list[Finding] = []
+    if not known:
+        model, refused = _try(model_cfg, "model", scope, lenient=False)
+        if model is not None:
+            return model, []
+    return None, _try_parts(model_cfg, known, scope) or refused
+
+
+def _try_parts(model_cfg: Mapping[str, Any], known: list[str], scope: str | None) -> list[Finding]:
+    cleaned = copy.deepcopy(dict(model_cfg))
+    untyped = _leave_out(cleaned, known)
+    head = cleaned.get("head")
+    classes = head.get("num_classes") if isinstance(head, Mapping) else None
+    # What a model hands from one part to another; any value does for a trial.
+    handed = {"in_channels": 8, "num_classes": classes if isinstance(classes, int) else 2}
+    findings = []
+    for name, part in cleaned.items():
+        if isinstance(part, Mapping) and "type" in part and name not in untyped:
+            filled = {**part} if name == "backbone" else {**_accepted(part, handed, scope), **part}
+            findings += _try(filled, f"model.{name}", scope, lenient=True)[1]
+    return findings
+
+
+def _accepted(part: Mapping[str, Any], values: Mapping[str, Any], scope: str | None) -> dict:
+    target = resolve(part["type"], "MODELS", scope)
+    names = keywords_of(target).names if target is not None else ()
+    return {name: value for name, value in values.items() if name in names}
+
+
+def _leave_out(cleaned: dict, keys: list[str]) -> set[str]:
+    """Delete wrong keys in place; returns the parts of which a type is unknown."""
+    untyped = set()
+    for key in keys:
+        _, *parents, last = key.split(".")
+        if last == "type":
+            untyped.add(parents[0] if parents else "")
+            continue
+        node: Any = cleaned
+        for part in parents:
+            node = node[int(part)] if isinstance(node, list | tuple) else node.get(part, {})
+        if isinstance(node, dict):
+            node.pop(last, None)
+    return untyped
+
+
+def _try(
+    part: Mapping[str, Any], key: str, scope: str | None, lenient: bool
+) -> tuple[Any, list[Finding]]:
+    """Build one part; a part that waits for arguments of the whole is no mistake if ``lenient``."""
+    try:
+        with quiet():
+            return build_on_meta(part, scope), []
+    except UserError as error:
+        return None, [Finding(key, str(error))]
+    except TypeError as error:
+        if "required" not in str(error):
+            raise
+        return None, [] if lenient else [Finding(key, str(error).replace(".__init__()", ""))]
+
+
+def optimizer_mistakes(cfg: Mapping[str, Any], model: Any) -> list[Finding]:
+    """What the optimiser's constructor refuses; with a model also what does not fit it."""
+    wrapper = cfg.get("optim_wrapper")
+    if not isinstance(wrapper, Mapping) or wrapper.get("optimizer") is None:
+        return []
+    from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, DefaultScope
+
+    half = ("dtype", "loss_scale", "use_fsdp")
+    plain = {k: v for k, v in wrapper.items() if k not in (*half, "constructor", "paramwise_cfg")}
+    plain["type"] = "OptimWrapper"
+    constructor = dict(
+        type=wrapper.get("constructor") or "DefaultOptimWrapperConstructor",
+        optim_wrapper_cfg=plain,
+        paramwise_cfg=copy.deepcopy(wrapper.get("paramwise_cfg")),
+    )
+    try:
+        with quiet(), DefaultScope.overwrite_default_scope(cfg.get("default_scope")):
+            built = OPTIM_WRAPPER_CONSTRUCTORS.build(constructor)
+            if model is not None:
+                built(model)
+    except (UserError, ValueError) as error:
+        return [Finding("optim_wrapper", str(error))]
+    return []
+
+
+def root_of(dataset: Mapping[str, Any]) -> str:
+    """The folder, archive or list that a dataset's config names."""
+    return str(dataset.get("data_root") or dataset.get("root") or dataset.get("ann_file") or "?")
+
+
+def list_dataset(dataset: Mapping[str, Any], scope: str | None) -> Any:
+    """The dataset of a config, its files listed but none decoded; raises what it refuses.
+
+    Configs that share data share the listing, as long as the folder has not changed.
+    """
+    root = Path(root_of(dataset)).expanduser().resolve()
+    split = root / str(dataset.get("split") or "")
+    changed = tuple(path.stat().st_mtime_ns for path in (root, split) if path.exists())
+    return _listed(_freeze(dataset), scope, (str(root), changed))
+
+
+@lru_cache(maxsize=8)
+def _listed(frozen: Any, scope: str | None, stamp: Any) -> Any:
+    from mmengine.registry import DATASETS, DefaultScope
+
+    cfg = _thaw(frozen)
+    target = resolve(cfg["type"], "DATASETS", scope)
+    if target is not None and "check" in keywords_of(target).names:
+        cfg["check"] = "none"
+    with quiet(), DefaultScope.overwrite_default_scope(scope):
+        return DATASETS.build(cfg)
+
+
+def _freeze(node: Any) -> Any:
+    """A config as a hashable value."""
+    if isinstance(node, Mapping):
+        return ("dict", tuple((key, _freeze(value)) for key, value in node.items()))
+    if isinstance(node, list | tuple):
+        return (type(node).__name__, tuple(_freeze(value) for value in node))
+    return node
+
+
+def _thaw(node: Any) -> Any:
+    if isinstance(node, tuple) and node and node[0] == "dict":
+        return {key: _thaw(value) for key, value in node[1]}
+    if isinstance(node, tuple):
+        values = [_thaw(value) for value in node[1]]
+        return values if node[0] == "list" else tuple(values)
+    return node
