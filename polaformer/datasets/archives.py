@@ -81,6 +81,8 @@ class _OpenFile:
 # A member's place: offset, bytes stored, bytes unpacked, compression (zip) or -1 (plain), checksum.
 Place = tuple[int, int, int, int, int]
 _PLAIN = -1
+_ABSENT: Place = (-1, 0, 0, _PLAIN, 0)
+_DANGLING: Place = (-2, 0, 0, _PLAIN, 0)
 
 
 class ArchiveReader:
@@ -129,7 +131,10 @@ class ArchiveReader:
     def _place(self, index: int) -> list[int]:
         place = self.places[index].tolist()
         if place[0] < 0:
-            raise MissingFile("no such member in the archive")
+            dangling = place[0] == _DANGLING[0]
+            raise MissingFile(
+                "the link points to nothing" if dangling else "no such member in the archive"
+            )
         return place
 
 
@@ -146,8 +151,7 @@ class _ArchiveSource:
 
     def reader(self, prefix: str, names: Sequence[str]) -> ArchiveReader:
         members = [f"{prefix}/{name}" if prefix else name for name in names]
-        nowhere: Place = (-1, 0, 0, _PLAIN, 0)
-        places = [self._index.places.get(member, nowhere) for member in members]
+        places = [self._index.places.get(member, _ABSENT) for member in members]
         table = np.array(places, dtype=np.int64).reshape(len(members), 5)
         return ArchiveReader(str(self.location), members, PackedNames(names), table)
 
@@ -228,10 +232,7 @@ def _index_tar_members(file: BinaryIO, prefix: str, index: _Index) -> list[tuple
             else:
                 index.add(name, (member.offset_data, member.size, member.size, _PLAIN, 0))
     for name, target in links:
-        if target in index.places:
-            index.add(name, index.places[target])
-        else:
-            index.ignored.append((name, f"a link to '{target}', which is not in the archive"))
+        index.add(name, index.places.get(target, _DANGLING))
     return inner
 
 

@@ -66,8 +66,8 @@ class ImageFolder(Dataset):
         ann_file: take the images from this list instead (see ``listed_files``).
         on_error: 'stop' raises UserError naming every bad file found; 'skip' leaves them out.
         check: what is looked at before training: 'decode' every file, 'header' (and decode what
-            has no end mark), 'none', or 'auto': decode up to ``check_limit`` images, headers up
-            to 200,000.
+            has no end mark), 'none' or None, or 'auto': decode up to ``check_limit`` images,
+            headers up to 200,000.
         allow_empty: keep classes without an image.
         alpha: 'white', 'black' or 'drop', what transparent pixels show.
         exif: turn pictures as their EXIF orientation says.
@@ -81,13 +81,14 @@ class ImageFolder(Dataset):
         classes: Sequence[str] | None = None,
         ann_file: str | Path | None = None,
         on_error: str = "stop",
-        check: str = "auto",
+        check: str | None = "auto",
         check_limit: int = 20_000,
         allow_empty: bool = False,
         alpha: str = "white",
         exif: bool = True,
     ) -> None:
         _one_of("on_error", on_error, ("stop", "skip"))
+        check = "none" if check is None else check
         _one_of("check", check, CHECKS)
         _one_of("alpha", alpha, ALPHA_RULES)
         self.on_error = on_error

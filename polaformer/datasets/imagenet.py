@@ -55,7 +55,7 @@ class ImageNet(ImageFolder):
         classes: Sequence[str] | None = None,
         ann_file: str | Path | None = None,
         on_error: str = "stop",
-        check: str = "auto",
+        check: str | None = "auto",
         check_limit: int = 20_000,
         alpha: str = "drop",
         exif: bool = False,

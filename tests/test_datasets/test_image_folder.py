@@ -135,6 +135,7 @@ def test_header_check_finds_cut_files_and_none_looks_at_nothing(tmp_path):
     root = awkward(tmp_path / "set")
     with pytest.raises(UserError, match="2 of 16"):
         ImageFolder(root, check="header")
+    assert len(ImageFolder(root, check=None)) == 16
     data = ImageFolder(root, check="none")
     assert len(data) == 16
     assert [line.split(":")[0] for line in data.check()] == ["green/9.jpg", "red/0.jpg"]
