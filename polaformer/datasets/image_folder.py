@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from torchvision.transforms.functional import pil_to_tensor
 
 from polaformer.datasets.decode import ALPHA_RULES, BadImage, decode_rgb
-from polaformer.datasets.integrity import bad_images, reason
+from polaformer.datasets.integrity import SampleError, bad_images, reason
 from polaformer.datasets.layout import Layout, class_folders, name_some
 from polaformer.datasets.lists import listed_files
 from polaformer.datasets.sources import PackedNames, Reader, printable
@@ -143,7 +143,7 @@ class ImageFolder(Dataset):
         used, image = self._read_or_next(position)
         inputs = pil_to_tensor(image) if self.transforms is None else self.transforms(image)
         if not isinstance(inputs, torch.Tensor) or inputs.dtype != torch.uint8:
-            raise UserError(
+            raise SampleError(
                 "the transforms of a data set must end in a uint8 tensor [3, H, W] "
                 "(normalisation is the model's part), but gave "
                 f"{getattr(inputs, 'dtype', type(inputs).__name__)}"
@@ -151,12 +151,12 @@ class ImageFolder(Dataset):
         return {"inputs": inputs, "labels": int(self._labels[used]), "indices": position}
 
     def read_image(self, index: int) -> Image.Image:
-        """Image ``index`` as 8-bit RGB, before transforms; raises UserError naming a bad file."""
+        """Image ``index`` as 8-bit RGB, before transforms; raises SampleError naming a bad file."""
         position = range(len(self))[operator.index(index)]
         try:
             return self._decode(position)
         except (BadImage, OSError) as error:
-            raise UserError(f"bad image {self._shown(position)}: {reason(error)}") from error
+            raise SampleError(f"bad image {self._shown(position)}: {reason(error)}") from error
 
     def _decode(self, position: int) -> Image.Image:
         return decode_rgb(self._reader.read(position), alpha=self.alpha, exif=self.exif)
@@ -168,12 +168,12 @@ class ImageFolder(Dataset):
                 return used, self._decode(used)
             except (BadImage, OSError) as error:
                 if self.on_error == "stop":
-                    raise UserError(
+                    raise SampleError(
                         f"bad image {self._shown(used)}: {reason(error)}; mend or remove it, or "
                         "train on the rest with on_error='skip'"
                     ) from error
                 self._tell_replaced(used, reason(error))
-        raise UserError(f"{self.base}: not a single image can be read")
+        raise SampleError(f"{self.base}: not a single image can be read")
 
     def _tell_replaced(self, position: int, why: str) -> None:
         if position not in self._told:

@@ -11,9 +11,22 @@ from mmengine.logging import print_log
 
 from polaformer.datasets.decode import BadImage, looks_sound, verify
 from polaformer.datasets.sources import Reader
+from polaformer.errors import UserError
 
 _BLOCK = 1024
 _SECONDS_BETWEEN_LINES = 10
+
+
+class SampleError(UserError):
+    """A sample that cannot be used, met while the data are read.
+
+    Out of a data worker torch raises an error anew with the worker's whole traceback as its
+    message; of that only our own sentence is kept.
+    """
+
+    def __init__(self, message: str) -> None:
+        own = f"{type(self).__module__}.{type(self).__qualname__}: "
+        super().__init__(message.rpartition(own)[2].strip())
 
 
 def bad_images(reader: Reader, full: bool) -> Iterator[tuple[int, str]]:

@@ -157,6 +157,15 @@ def test_a_file_that_breaks_later_stops_or_is_replaced_and_told_once(colour_fold
     assert "blue/3.jpg" in log[0]
 
 
+def test_out_of_a_data_worker_comes_one_sentence(colour_folders):
+    data = ImageFolder(colour_folders)
+    cut(colour_folders / "blue" / "1.jpg")
+    with pytest.raises(UserError) as caught:
+        list(DataLoader(data, batch_size=2, num_workers=1, multiprocessing_context="fork"))
+    assert str(caught.value).startswith(f"bad image {colour_folders / 'blue' / '1.jpg'}: cut short")
+    assert "\n" not in str(caught.value)
+
+
 def test_nothing_readable_is_an_error_even_with_skip(tmp_path):
     root = write_classes(tmp_path / "set", per_class=1)
     for path in root.rglob("*.jpg"):
