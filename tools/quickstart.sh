@@ -64,7 +64,7 @@ end
 
 begin "training"
 finished="$work/.quickstart-finished"
-recipe="$(cksum <"$config" | tr ' ' '-')"
+recipe="$(cat "$config" configs/_base_/*.py configs/_base_/*/*.py | cksum | tr ' ' '-')"
 if [ -f "$work/.quickstart-recipe" ] && [ "$(cat "$work/.quickstart-recipe")" != "$recipe" ]; then
   kept="$work.$(date +%Y%m%d-%H%M%S)"
   say "the recipe has changed since the last run, which moves to $kept"
@@ -96,7 +96,7 @@ fi
 end
 
 begin "pictures and page"
-"$venv_python" tools/report.py "$work" >/dev/null
+"$venv_python" tools/report.py --predict "$work" >/dev/null
 end
 
 top1="$("$venv_python" -c '

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
 import tarfile
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from conftest_visualization import write, write_scalars
@@ -18,7 +15,6 @@ from polaformer.visualization.figure import WRONG
 from polaformer.visualization.pictures import choose_predictions, draw_pictures
 from polaformer.visualization.report import non_finite_steps, skipped_files
 
-ROOT = Path(__file__).resolve().parents[2]
 VOID = {"meta", "img", "br"}
 
 
@@ -218,24 +214,3 @@ def test_few_predictions_are_all_taken() -> None:
     rows = [{"label": 0, "prediction": p} for p in (0, 1, 1)]
     assert len(choose_predictions(rows, limit=32)) == 3
     assert choose_predictions([], limit=32) == []
-
-
-def load_tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("report_tool", ROOT / "tools" / "report.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_tool_prints_where_it_wrote(
-    finished_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
-    tool = load_tool()
-    assert tool.main([str(finished_run)]) == 0
-    assert capsys.readouterr().out.strip() == str(finished_run / "report.html")
-    assert tool.main([str(tmp_path / "nowhere"), str(finished_run)]) == 2
-    captured = capsys.readouterr()
-    assert re.search("error: .*nowhere.* is not a folder", captured.err)
-    assert "report.html" in captured.out
