@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -146,8 +147,10 @@ def summary_table(plans: Sequence[Plan]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    folders = {os.path.dirname(plan.config) for plan in plans}
+    shared = folders.pop() if len(folders) == 1 else ""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("config", overflow="fold")
+    table.add_column(f"config in {shared}" if shared else "config", overflow="fold")
     for name in ("params M", "GMACs", "input", "GiB/step", "batch", "steps", "lr"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("data")
@@ -156,7 +159,9 @@ def summary_table(plans: Sequence[Plan]) -> Table:
         count = len(plan.problems)
         verdict = "sound" if plan.sound else f"{count} problem{'s' * (count > 1)}"
         table.add_row(
-            Text(plan.config), *_cells(plan), Text(verdict, style="green" if plan.sound else "red")
+            Text(plan.config[len(shared) + 1 :] if shared else plan.config),
+            *_cells(plan),
+            Text(verdict, style="green" if plan.sound else "red"),
         )
     return table
 

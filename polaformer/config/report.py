@@ -16,7 +16,7 @@ from polaformer.config.plan import Plan, summary_table
 from polaformer.config.source import explain
 from polaformer.errors import UserError, did_you_mean
 
-NARROWEST = 110
+NARROWEST = 125
 """Columns of the table of several configs where no terminal gives a width."""
 
 

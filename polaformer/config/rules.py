@@ -11,7 +11,8 @@ from polaformer.config.keys import Finding
 from polaformer.config.plan import DataFound, Steps
 from polaformer.errors import did_you_mean, nearest
 
-WEIGHT_SUFFIXES = (".pth", ".pt", ".bin", ".safetensors", ".ckpt", ".tar")
+NO_WEIGHTS = (".py", ".json", ".yaml", ".yml", ".txt", ".log", ".md", ".png", ".jpg", ".html")
+"""Suffixes of files that surely hold no weights; what others hold is seen when they are read."""
 _PHASES = {
     "train": ("train_dataloader", "train_cfg", "optim_wrapper"),
     "val": ("val_dataloader", "val_cfg", "val_evaluator"),
@@ -37,8 +38,11 @@ def weight_files(cfg: Mapping[str, Any]) -> Iterator[Finding]:
     """Every weight file that is named exists and is of a readable kind."""
     named = dict(_pretrained("model", cfg.get("model")))
     if cfg.get("load_from"):
-        named["load_from"] = cfg["load_from"]
+        start = cfg["load_from"]
+        named["load_from"] = start.get("checkpoint") if isinstance(start, Mapping) else start
     for key, value in named.items():
+        if not isinstance(value, str | Path):
+            continue
         text = str(value)
         path = Path(text).expanduser()
         if re.match(r"\w+://", text):
@@ -50,9 +54,8 @@ def weight_files(cfg: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(
                 key, f"'{text}' does not exist; {did_you_mean(path.name, names)}".strip("; ")
             )
-        elif path.suffix not in WEIGHT_SUFFIXES:
-            allowed = ", ".join(WEIGHT_SUFFIXES)
-            yield Finding(key, f"'{text}' is not a weight file by its name; allowed: {allowed}")
+        elif path.suffix in NO_WEIGHTS:
+            yield Finding(key, f"'{text}' is not a weight file")
 
 
 def _pretrained(path: str, node: Any) -> Iterator[tuple[str, Any]]:

@@ -111,7 +111,10 @@ def single_mismatch(key: str, value: Any) -> str | None:
     """What the single value at the top-level ``key`` should be, if it clearly is something else."""
     if key == "resume":
         return None if value in (True, False, "auto") else "True, False or 'auto'"
-    if key not in ("load_from", "launcher", "log_level", "default_scope", "experiment_name"):
+    if key == "load_from":
+        fits = value is None or isinstance(value, str | Mapping)
+        return None if fits else "a path, or a dict with checkpoint and options"
+    if key not in ("launcher", "log_level", "default_scope", "experiment_name"):
         return None
     from mmengine.runner import Runner
 
@@ -189,6 +192,9 @@ def _dataloader() -> Section:
 
 
 def _small(path: str) -> Section | None:
+    if path == "load_from":
+        weights = resolve("Pretrained", "WEIGHT_INITIALIZERS", None)
+        return _of("load_from", weights, drop=("map_location",))
     if path == "env_cfg":
         names = ("cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit")
         return Section("env_cfg", Keywords(names))

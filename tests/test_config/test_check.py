@@ -169,6 +169,7 @@ def test_metric_to_save_by_must_exist(toy):
         ("train_cfg.max_epochs=0", ["allowed: 1 and more"]),
         ("load_from=http://x/y.pth", ["download"]),
         ("load_from=data", ["is a folder"]),
+        ("load_from.checkpoint=no.pth", ["'no.pth' does not exist"]),
         ("load_from=recipe.py", ["not a weight file"]),
     ],
 )

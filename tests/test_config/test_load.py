@@ -227,8 +227,10 @@ def test_single_values_at_the_top(tree):
     assert "resume (--cfg-options): expects True, False or 'auto'" in message(
         "recipe.py", ["resume=ture"]
     )
-    assert "load_from (--cfg-options): expects str" in message("recipe.py", ["load_from=5"])
+    assert "load_from (--cfg-options): expects a path" in message("recipe.py", ["load_from=5"])
     assert load_config("recipe.py", ["resume=auto"]).resume == "auto"
+    options = "load_from=dict(checkpoint='a.pth', prefer_em=True)"
+    assert "did you mean 'prefer_ema'?" in message("recipe.py", [options])
 
 
 def test_a_module_that_cannot_be_imported_is_named_with_its_line(tree):
