@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import nullcontext
 from typing import Any
 
@@ -45,7 +45,7 @@ class SeededDataset:
     """A dataset whose random numbers depend only on the seed that its index carries.
 
     An index without a seed is passed on as it is. In the main process the generators are put back
-    afterwards, so the number of workers does not change what the model draws. Every other
+    after each batch, so the number of workers does not change what the model draws. Every other
     attribute is the wrapped dataset's.
     """
 
@@ -62,13 +62,19 @@ class SeededDataset:
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """A whole batch, which is what torch's loader asks for: the generators are kept once."""
+        with isolated_randomness() if get_worker_info() is None else nullcontext():
+            return [self._one(index) for index in indices]
+
+    def _one(self, index: int) -> Any:
         seed = getattr(index, "seed", None)
         if seed is None:
             return self.dataset[index]
-        guard = isolated_randomness() if get_worker_info() is None else nullcontext()
-        with guard:
-            seed_cpu(seed)
-            return self.dataset[int(index)]
+        seed_cpu(seed)
+        return self.dataset[int(index)]
 
 
 @DATA_SAMPLERS.register_module()

@@ -27,7 +27,7 @@ from polaformer.checkpoint.errors import CheckpointError
 from polaformer.checkpoint.io import LoadReport, newest_valid, read_checkpoint, write_checkpoint
 from polaformer.engine import state
 from polaformer.engine.data import SeededDataset, start_worker
-from polaformer.engine.weights import load_start
+from polaformer.engine.weights import load_pretrained, load_start, take_pretrained
 from polaformer.errors import UserError
 from polaformer.registry import RUNNERS
 
@@ -224,7 +224,9 @@ class Runner(_Runner):
         """Initialise the weights; a resumed run skips that and what it would read."""
         self.resume_source = self.find_resume_source()
         if self.resume_source is None:
+            pretrained = take_pretrained(state.unwrapped(self.model))
             super()._init_model_weights()
+            load_pretrained(pretrained)
 
     def load_or_resume(self) -> None:
         """Continue the run, or load starting weights, or neither."""

@@ -51,6 +51,30 @@ class PretrainedInit(_PretrainedInit):
         )
 
 
+def take_pretrained(model: torch.nn.Module) -> list[tuple[torch.nn.Module, dict[str, Any]]]:
+    """Remove every 'Pretrained' from the ``init_cfg`` of the model's modules and return them.
+
+    A module of a model may fill itself when it is built and have nothing left to do in
+    ``init_weights``; its weight file is read here all the same. Outer modules come first.
+    """
+    found: list[tuple[torch.nn.Module, dict[str, Any]]] = []
+    module: Any
+    for module in model.modules():
+        configs = getattr(module, "init_cfg", None) or []
+        configs = [configs] if isinstance(configs, dict) else list(configs)
+        files = [config for config in configs if config.get("type") == "Pretrained"]
+        if files:
+            found += [(module, config) for config in files]
+            module.init_cfg = [config for config in configs if config not in files]
+    return found
+
+
+def load_pretrained(found: Sequence[tuple[torch.nn.Module, dict[str, Any]]]) -> None:
+    """Load what ``take_pretrained`` has found."""
+    for module, config in found:
+        PretrainedInit(**{key: value for key, value in config.items() if key != "type"})(module)
+
+
 def load_start(
     model: torch.nn.Module, source: str | dict[str, Any], min_match: float = 0.9
 ) -> LoadReport:

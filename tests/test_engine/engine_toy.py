@@ -23,8 +23,9 @@ from polaformer.registry import DATASETS, HOOKS, METRICS, MODELS
 
 @MODELS.register_module()
 class ToyBackbone(nn.Module):
-    def __init__(self, width: int = 8) -> None:
+    def __init__(self, width: int = 8, init_cfg: dict | None = None) -> None:
         super().__init__()
+        self.init_cfg = init_cfg
         self.fc = nn.Linear(4, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -41,11 +42,12 @@ class ToyClassifier(BaseModel):
         classes=3,
         dropout=0.3,
         poison=(),
+        backbone_init=None,
         init_cfg=None,
         data_preprocessor=None,
     ):
         super().__init__(data_preprocessor=data_preprocessor, init_cfg=init_cfg)
-        self.backbone = ToyBackbone(width)
+        self.backbone = ToyBackbone(width, backbone_init)
         self.head = nn.Linear(width, classes)
         self.dropout = dropout
         self.poison = set(poison)

@@ -118,7 +118,9 @@ def test_the_wrapper_is_transparent_but_for_special_names():
     assert dataset.classes == ("a", "b", "c")
     assert len(dataset) == 12
     assert dataset[2]["indices"] == 2
-    assert not hasattr(SeededDataset(Subset(inner, [0])), "__getitems__")
+    subset = SeededDataset(Subset(inner, [4]))
+    index = SeededIndex(0, seed=9)
+    assert torch.equal(subset.__getitems__([index])[0]["inputs"], subset[index]["inputs"])
     assert pickle.loads(pickle.dumps(dataset)).count == 12
     with pytest.raises(AttributeError, match="no_such_thing"):
         _ = dataset.no_such_thing

@@ -137,24 +137,41 @@ def test_evaluation_follows_the_half_type(tmp_path, monkeypatch, amp, dtype):
         Runner.from_cfg(toy_config(tmp_path, load_from=str(path), test_cfg={"amp": "half"})).test()
 
 
-def test_starting_weights_are_reported(tmp_path, capsys):
+@pytest.fixture
+def donor(tmp_path):
     torch.manual_seed(5)
-    donor = ToyClassifier(classes=7)
-    path = tmp_path / "donor.pth"
-    state = {f"module.{key}": value for key, value in donor.state_dict().items()}
-    torch.save({"model": state}, path)
-    init = {"type": "Pretrained", "checkpoint": str(path), "prefix": "module.backbone"}
-    runner = Runner.from_cfg(toy_config(tmp_path / "a", **ONE_EPOCH, **NO_FILES))
-    from polaformer.engine.weights import PretrainedInit
+    model = ToyClassifier(classes=7)
+    state = {f"module.{key}": value for key, value in model.state_dict().items()}
+    torch.save({"model": state}, tmp_path / "donor.pth")
+    return model
 
-    PretrainedInit(**{k: v for k, v in init.items() if k != "type"})(runner.model.backbone)
+
+FROZEN = {"optim_wrapper.optimizer.lr": 0.0, "param_scheduler": None}
+
+
+def test_weights_of_a_backbone_by_init_cfg(tmp_path, capsys, donor):
+    """Also where the module's own ``init_weights`` does nothing; a resumed run needs no file."""
+    path = tmp_path / "donor.pth"
+    init = {"type": "Pretrained", "checkpoint": str(path)}
+    changes = {"model.backbone_init": init, **FROZEN}
+    runner = run_toy(tmp_path / "a", **ONE_EPOCH, **changes)
     assert torch.equal(runner.model.backbone.fc.weight, donor.backbone.fc.weight)
     log = capsys.readouterr().out
-    assert "2 of 2 loaded" in log
-    load = {"checkpoint": str(path), "allow_shape_mismatch": ["head.*"]}
-    runner = Runner.from_cfg(toy_config(tmp_path / "b", load_from=load, **ONE_EPOCH, **NO_FILES))
-    runner.train()
+    assert "donor.pth: 2 of 2 loaded" in log
+    assert "ignored: " in log
+    assert "head.weight" in log
+    path.unlink()
+    again = run_toy(tmp_path / "a", resume=True, **{"train_cfg.max_epochs": 2}, **changes)
+    assert torch.equal(again.model.backbone.fc.weight, donor.backbone.fc.weight)
+
+
+def test_weights_of_the_model_by_load_from(tmp_path, capsys, donor):
+    load = {"checkpoint": str(tmp_path / "donor.pth"), "allow_shape_mismatch": ["head.*"]}
+    runner = run_toy(tmp_path / "b", load_from=load, **ONE_EPOCH, **NO_FILES, **FROZEN)
     assert "2 of 2 loaded" in capsys.readouterr().out
+    assert torch.equal(runner.model.backbone.fc.weight, donor.backbone.fc.weight)
+    with pytest.raises(CheckpointError, match=r"\(7, 8\).*\(3, 8\)"):
+        run_toy(tmp_path / "c", load_from=load["checkpoint"], **ONE_EPOCH, **NO_FILES)
 
 
 def test_weights_of_something_else_stop_the_run(tmp_path):
