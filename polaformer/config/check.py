@@ -52,6 +52,7 @@ def check_config(
     require_data: bool = True,
     processes: int | None = None,
     sizes: bool = True,
+    keep_listings: bool = False,
 ) -> Plan:
     """Check a loaded config without training: all problems, then the plan of the run.
 
@@ -59,8 +60,13 @@ def check_config(
         require_data: whether data that are not on this machine are a problem or only a note.
         processes: number of training processes; None reads the launcher's WORLD_SIZE.
         sizes: whether to count parameters, multiply-adds and memory too.
+        keep_listings: whether the next check may reuse the lists of files read by this one.
     """
-    return _Check(cfg, require_data, processes or launched_processes(), sizes).run()
+    try:
+        return _Check(cfg, require_data, processes or launched_processes(), sizes).run()
+    finally:
+        if not keep_listings:
+            trial.forget_listings()
 
 
 def launched_processes() -> int:

@@ -139,6 +139,11 @@ def list_dataset(dataset: Mapping[str, Any], scope: str | None) -> Any:
     return _listed(_freeze(dataset), scope, (str(root), changed))
 
 
+def forget_listings() -> None:
+    """Free the lists of files of all datasets that were checked."""
+    _listed.cache_clear()
+
+
 @lru_cache(maxsize=8)
 def _listed(frozen: Any, scope: str | None, stamp: Any) -> Any:
     from mmengine.registry import DATASETS, DefaultScope
