@@ -33,7 +33,14 @@ def show_plans(
     warnings.simplefilter("ignore")
     logging.disable(logging.INFO)
     plans = [
-        check_file(path, overrides, presets=presets, require_data=require_data, processes=processes)
+        check_file(
+            path,
+            overrides,
+            presets=presets,
+            require_data=require_data,
+            processes=processes,
+            keep_listings=True,
+        )
         for path in paths
     ]
     if as_json:
