@@ -163,6 +163,18 @@ class Runner(_Runner):
             find_unused_parameters=bool(self.cfg.get("find_unused_parameters", False)),
         )
 
+    def _maybe_compile(self, target: str) -> None:
+        """Compile the backbone if the config says ``compile=True`` or gives options of torch's.
+
+        mmengine compiles the whole training step, which no hook and no scaler survives unbroken.
+        """
+        options = self.cfg.get("compile")
+        if options:
+            model = state.unwrapped(self.model)
+            part = getattr(model, "backbone", model)
+            part.compile(**({} if options is True else dict(options)))
+            self.logger.info(f"{type(part).__name__} is compiled; the first steps are slow")
+
     def register_default_hooks(self, hooks: dict[str, Hook | dict | None] | None = None) -> None:
         """Register ``DEFAULT_HOOKS`` as changed by the config; a value of None takes one out."""
         merged: dict[str, Any] = copy.deepcopy(DEFAULT_HOOKS)

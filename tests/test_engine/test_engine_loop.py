@@ -193,3 +193,28 @@ def test_a_test_needs_the_whole_model(tmp_path):
     torch.save({k: v for k, v in state.items() if k.startswith("backbone")}, path)
     with pytest.raises(CheckpointError, match=r"does not hold the whole model|of \d"):
         Runner.from_cfg(toy_config(tmp_path, load_from=str(path))).test()
+
+
+def test_only_the_backbone_is_compiled_and_names_stay(tmp_path):
+    plain = run_toy(tmp_path / "a", **ONE_EPOCH)
+    runner = run_toy(tmp_path / "b", compile={"backend": "eager"}, **ONE_EPOCH)
+    assert runner.model.backbone._compiled_call_impl is not None
+    assert runner.model._compiled_call_impl is None
+    expected, found = weights_of(plain), weights_of(runner)
+    assert list(expected) == list(found)
+    assert all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+def test_iterations_without_epochs_run_and_resume(tmp_path):
+    """mmengine's loop by iterations works with the runner; its checkpoints are by iteration."""
+    hooks = {"default_hooks": {"checkpoint": {"interval": 4, "by_epoch": False}}}
+
+    def changes(iterations):
+        loop = {"by_epoch": False, "max_iters": iterations, "val_interval": 4, "_delete_": True}
+        return {"train_cfg": loop, "param_scheduler": None, **hooks}
+
+    straight = run_toy(tmp_path / "a", **changes(8))
+    run_toy(tmp_path / "b", **changes(4))
+    resumed = run_toy(tmp_path / "b", resume=True, **changes(8))
+    expected, found = weights_of(straight), weights_of(resumed)
+    assert all(torch.equal(expected[key], found[key]) for key in expected)
