@@ -277,6 +277,11 @@ class Runner(_Runner):
         self._has_loaded = True
         return report
 
+    def val(self) -> dict:
+        """Validate without training; every weight of the model must be in the checkpoint."""
+        self._whole_model = True
+        return super().val()
+
     def test(self) -> dict:
         """Test; every weight of the model must be in the checkpoint."""
         self._whole_model = True

@@ -111,8 +111,12 @@ def test_the_validation_loss_is_that_of_this_validation(tmp_path):
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert len({line["val/loss"] for line in lines}) == 3
     runner = Runner.from_cfg(toy_config(tmp_path / "t", load_from=str(tmp_path / "epoch_3.pth")))
-    metrics = runner.test()
-    assert metrics["loss"] == pytest.approx(lines[-1]["val/loss"], abs=1e-6)
+    assert runner.test()["loss"] == pytest.approx(lines[-1]["val/loss"], abs=1e-6)
+    best = {"default_hooks": {"checkpoint": {"save_best": "loss"}}}
+    load = {"load_from": str(tmp_path / "epoch_3.pth")}
+    runner = Runner.from_cfg(toy_config(tmp_path / "v", **load, **best))
+    assert runner.val()["loss"] == pytest.approx(lines[-1]["val/loss"], abs=1e-6)
+    assert not list((tmp_path / "v").glob("*.pth"))
 
 
 @pytest.mark.parametrize("amp, dtype", [("bf16", torch.bfloat16), ("fp16", torch.float16)])

@@ -60,8 +60,11 @@ class CheckpointHook(_CheckpointHook):
     def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Store the best, then what is known now in the newest checkpoint too.
 
-        A run that continues from it need not validate again.
+        A run that continues from it need not validate again. Outside of training there is nothing
+        to store.
         """
+        if not hasattr(self, "file_backend"):
+            return
         saves = self._saves
         super().after_val_epoch(runner, metrics or {})
         if self._saved_at == runner.iter and self._saves == saves:
