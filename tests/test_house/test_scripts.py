@@ -26,7 +26,7 @@ case "$*" in
     for last; do :; done
     rm -rf "$last"; mkdir -p "$last/bin"; echo home >"$last/pyvenv.cfg"
     cp "$(dirname "$0")/fake_python" "$last/bin/python" ;;
-  *) exec {sys.executable} "$@" ;;
+  *) exec "{sys.executable}" "$@" ;;
 esac
 """
 
