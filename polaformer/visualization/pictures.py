@@ -93,8 +93,8 @@ def _predictions(results: RunResults, out: Path) -> Path:
     shown = sum(item.correct is False for item in items)
     title = f"{len(items)} of {len(rows)} test images"
     if labelled:
-        some = "all " if shown == wrong else f"{shown} of "
-        title += f", {some}{wrong} wrong ones first" if wrong else ", none of all was wrong"
+        some = f"all {wrong}" if shown == wrong else f"{shown} of {wrong}"
+        title += f", {some} wrong ones first" if wrong else f"; none of the {len(rows)} is wrong"
     return draw_predictions(items, out, title=title)
 
 
