@@ -17,6 +17,6 @@ _base_ = [
 ]
 
 model = dict(
-    backbone=dict(type="polaformer.PolaPVT", arch="nano", img_size=32),
+    backbone=dict(type="polaformer.PolaPVT", arch="nano", img_size=32, drop_path_rate=0.1),
     head=dict(num_classes=10),
 )

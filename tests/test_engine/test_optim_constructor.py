@@ -6,6 +6,7 @@ from torch import nn
 
 from polaformer.engine.optim_constructor import OptimConstructor
 from polaformer.errors import UserError
+from polaformer.registry import MODELS
 
 LR, DECAY = 1e-3, 0.05
 
@@ -162,3 +163,28 @@ def test_a_missing_learning_rate_is_named():
         OptimConstructor({"optimizer": {"type": "AdamW"}})
     with pytest.raises(UserError, match=r"optim_wrapper\.optimizer is missing"):
         OptimConstructor({"type": "OptimWrapper"})
+
+
+@pytest.mark.parametrize("kind", ["PolaSwin", "PolaPVT"])
+def test_real_backbones_under_both_rules_and_layer_decay(kind):
+    model = MODELS.build(
+        {
+            "type": "polaformer.ImageClassifier",
+            "backbone": {"type": f"polaformer.{kind}", "arch": "nano", "img_size": 32},
+            "head": {"type": "polaformer.LinearHead", "num_classes": 3},
+        }
+    )
+    published = settings(model, layer_decay_rate=0.5)
+    usual = settings(model, decay_rule="usual", layer_decay_rate=0.5)
+    tables = ("power", "scale", "positional_encoding", "pos_embed")
+    contested = {n for n in published if n.rsplit(".", 1)[-1] in tables}
+    differ = {n for n in published if published[n] != usual[n]}
+    assert contested
+    assert differ == contested
+    for name, (_, decay) in published.items():
+        vector = model.get_parameter(name).ndim == 1
+        bias_table = name.endswith("relative_position_bias_table")
+        assert decay == (0.0 if vector or bias_table else DECAY), name
+    stem = next(n for n in published if "patch_embed.proj.weight" in n)
+    assert published[stem][0] == pytest.approx(LR * 0.5**6)  # five blocks between stem and head
+    assert published["head.fc.weight"][0] == LR

@@ -18,7 +18,7 @@ train_dataloader = dict(
             interpolation="bilinear",
             scale=None,
             hflip=0.0,
-            affine=dict(degrees=10, translate=(0.1, 0.1), scale=(0.9, 1.1)),
+            affine=dict(degrees=12, translate=(0.12, 0.12), scale=(0.85, 1.15)),
         ),
     ),
 )
