@@ -12,8 +12,10 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
+from netrc import NetrcParseError, netrc
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 from mmengine.dist import is_main_process
 from mmengine.logging import MMLogger
@@ -122,6 +124,17 @@ class TensorboardBackend(Tracker):
             self._writer = None
 
 
+def has_wandb_key() -> bool:
+    """Whether an API key is there: in the environment, or for wandb's server in the netrc file."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    server = urlparse(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")).hostname or ""
+    try:
+        return netrc(os.environ.get("NETRC")).authenticators(server) is not None
+    except (OSError, NetrcParseError):
+        return False
+
+
 @VISBACKENDS.register_module()
 class WandbBackend(Tracker):
     """Weights & Biases; one run across resumes, whose id is kept in ``wandb_run.json``.
@@ -129,7 +142,8 @@ class WandbBackend(Tracker):
     Args:
         project: of the run.
         name: of the run; the work folder's name by default.
-        mode: 'online', 'offline' or 'disabled'; None asks wandb's own environment variables.
+        mode: 'online', 'offline' or 'disabled'; None follows WANDB_MODE, and without it goes
+            online where there is an API key.
         init_kwargs: further arguments of ``wandb.init``.
     """
 
@@ -163,6 +177,12 @@ class WandbBackend(Tracker):
             "dir": self.save_dir,
             "config": self.config,
         }
+        if options["mode"] is None and "WANDB_MODE" not in os.environ and not has_wandb_key():
+            # On a terminal wandb would ask for an account and wait for ever.
+            options["mode"] = "offline"
+            MMLogger.get_current_instance().warning(
+                "wandb has no API key: it writes offline; `wandb login` and `wandb sync` upload later"
+            )
         try:
             self._run = wandb.init(**options)
         except Exception as error:

@@ -222,7 +222,23 @@ def test_wandb_keeps_one_run_across_resumes(tmp_path, monkeypatch):
     assert [step for step, _ in calls["log"]] == [6, 6, 12, 12]
 
 
+def test_wandb_without_a_key_never_asks(tmp_path, monkeypatch, capsys):
+    calls = fake_wandb(monkeypatch)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert not trackers.has_wandb_key()
+    trackers.WandbBackend(str(tmp_path)).log({"loss": 1.0}, 1)
+    assert calls["init"][0]["mode"] == "offline"
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret")
+    assert trackers.has_wandb_key()
+    trackers.WandbBackend(str(tmp_path)).log({"loss": 1.0}, 1)
+    assert calls["init"][1]["mode"] is None
+
+
 def test_wandb_without_network_goes_offline(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
     calls = fake_wandb(monkeypatch, fail_online=True)
     run_toy(tmp_path, **WANDB, **ONE_EPOCH)
     assert [options["mode"] for options in calls["init"]] == [None, "offline"]
