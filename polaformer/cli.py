@@ -37,10 +37,10 @@ class Parser(argparse.ArgumentParser):
         if choice:
             hint = did_you_mean(choice[1], re.findall(r"[\w.-]+", choice[2]))
             message += f"; {hint}" if hint else ""
-        self.exit(USAGE_ERROR, f"{self.prog}: {message}\n(see {self.prog} --help)\n")
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def _unknown(self, unknown: Sequence[str]) -> str:
-        options = [o for action in self._actions for o in action.option_strings]
+        options = _option_strings(self)
         flags = [word for word in unknown if word.startswith("-")]
         if not flags:
             return f"unexpected argument{'s' if len(unknown) > 1 else ''}: {' '.join(unknown)}"
@@ -48,7 +48,18 @@ class Parser(argparse.ArgumentParser):
         for flag in flags:
             hint = did_you_mean(flag.partition("=")[0], options)
             parts.append(f"unknown argument {flag}{'; ' + hint if hint else ''}")
-        return "\n".join(parts)
+        return "; ".join(parts)
+
+
+def _option_strings(parser: argparse.ArgumentParser) -> list[str]:
+    """All options of a parser and of its subcommands."""
+    found: list[str] = []
+    for action in parser._actions:
+        found += action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                found += _option_strings(command)
+    return found
 
 
 def add_config(parser: argparse.ArgumentParser, **kwargs: Any) -> None:

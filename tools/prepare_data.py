@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
-import sys
-from typing import NoReturn
 
-from polaformer.errors import UserError, did_you_mean
+from polaformer import cli
 
 _EXAMPLES = """examples:
   python tools/prepare_data.py digits                    write data/digits (1,797 real digits)
@@ -16,33 +13,14 @@ _EXAMPLES = """examples:
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the nearest valid word."""
-
-    def error(self, message: str) -> NoReturn:
-        hint = ""
-        if match := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            hint = did_you_mean(match[1], re.findall(r"[\w-]+", match[2]))
-        elif match := re.search(r"unrecognized arguments: (--[\w-]+)", message):
-            options = [option for name in COMMANDS for option in _options(name)]
-            hint = did_you_mean(match[1], options)
-        self.exit(2, f"{self.prog}: error: {message}{'; ' + hint if hint else ''} (see --help)\n")
-
-
-def _build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="prepare_data.py",
-        description=__doc__,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = cli.Parser(prog="prepare_data.py", description=__doc__, epilog=_EXAMPLES)
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="{digits,imagenet,folder}"
     )
     for name, (text, fill) in COMMANDS.items():
-        fill(commands.add_parser(name, help=text, description=text, allow_abbrev=False))
-    return parser
+        fill(commands.add_parser(name, help=text, description=text))
+    return parser.parse_args(argv)
 
 
 def _digits_options(parser: argparse.ArgumentParser) -> None:
@@ -92,23 +70,9 @@ COMMANDS = {
 }
 
 
-def _options(command: str) -> list[str]:
-    probe = argparse.ArgumentParser(add_help=False)
-    COMMANDS[command][1](probe)
-    return list(probe._option_string_actions)
-
-
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0, or 1 if a check found problems, or 2 for a mistake in the command."""
-    args = _build_parser().parse_args(argv)
-    try:
-        return _run(args)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-
-
-def _run(args: argparse.Namespace) -> int:
+    """Returns 0, or 1 if a check found problems."""
+    args = parse_args(argv)
     if args.command == "digits":
         from polaformer.datasets.prepare.digits import prepare_digits
 
@@ -126,4 +90,4 @@ def _run(args: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    cli.run(main)
