@@ -181,7 +181,7 @@ class WandbBackend(Tracker):
             # On a terminal wandb would ask for an account and wait for ever.
             options["mode"] = "offline"
             MMLogger.get_current_instance().warning(
-                "wandb has no API key: it writes offline; `wandb login` and `wandb sync` upload later"
+                "wandb has no API key and writes offline; `wandb login`, `wandb sync` upload later"
             )
         try:
             self._run = wandb.init(**options)
