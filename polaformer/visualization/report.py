@@ -30,6 +30,17 @@ from polaformer.visualization.results import (
 )
 
 _FOLD_ABOVE = 25
+_SHOWN_OF_CARD = (
+    "command",
+    "config",
+    "status",
+    "started",
+    "ended",
+    "device",
+    "seed",
+    "git",
+    "data",
+)
 
 
 def write_report(work_dir: str | Path) -> Path:
@@ -249,12 +260,14 @@ def _mistakes(results: RunResults) -> str:
 
 
 def _run_card(results: RunResults) -> str:
-    card = dict(results.card)
+    rows = list(flatten(results.card))
+    short = [(key, value) for key, value in rows if key.split(".")[0] in _SHOWN_OF_CARD]
     config = results.work_dir / "config.py"
     text = config.read_text(encoding="utf-8", errors="replace") if config.is_file() else ""
     return section(
         "What was run",
-        table(("", ""), flatten(card)),
+        table(("", ""), short),
+        folded("the whole run card", table(("", ""), rows)) if rows else "",
         folded("the whole configuration", f"<pre>{escape(text)}</pre>") if text else "",
     )
 
