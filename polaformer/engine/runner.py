@@ -94,8 +94,6 @@ class Runner(_Runner):
         if count:
             self._timestamp = f"{self._timestamp}_{count}"
 
-    # Building -----------------------------------------------------------------------------------
-
     def build_visualizer(self, visualizer: Any = None) -> Any:
         """The trackers; scalars always go to ``scalars.json`` in the work folder."""
         if visualizer is None or isinstance(visualizer, dict):
@@ -205,8 +203,6 @@ class Runner(_Runner):
         """Write the config to ``config.py`` in the work folder."""
         if self._train_loop is not None and self.cfg:
             Path(self.work_dir, "config.py").write_text(self.config_text, encoding="utf-8")
-
-    # Weights ------------------------------------------------------------------------------------
 
     def find_resume_source(self) -> str | None:
         """The checkpoint to continue from, or None to start from zero.
