@@ -205,7 +205,7 @@ def _draw_top1(axes: Axes, top1: Series | None) -> None:
     points = [(y, x) for x, y in zip(top1.x, top1.y, strict=True) if not math.isnan(y)]
     if not points:
         return
-    best = max(points)
+    best = max(points, key=lambda point: point[0])  # the first of equals, as the best checkpoint
     low = min(points)[0]
     margin = max(0.8, 0.06 * (best[0] - low))
     axes.set_ylim(max(0.0, low - margin), best[0] + 2.2 * margin)

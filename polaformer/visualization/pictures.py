@@ -202,7 +202,7 @@ def _overview(drawn: Mapping[str, Path], out: Path) -> Path:
         y += row[0].height
     page = _scaled(page, min(1.0, OVERVIEW_WIDTH / width))
     # Maximum coverage keeps colours that are rare but carry meaning, such as that of mistakes.
-    colours = page.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    colours = page.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
     return save_image(colours, out)
 
 
