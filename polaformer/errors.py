@@ -9,8 +9,8 @@ from collections.abc import Iterable
 class UserError(Exception):
     """A mistake in a config, a command line, a data folder or a weight file.
 
-    The message says what is wrong, where, and what is allowed. Tools print it without a traceback and
-    exit with code 2.
+    The message says what is wrong, where, and what is allowed. Tools print it without a traceback
+    and exit with code 2.
     """
 
 

@@ -15,6 +15,7 @@ import yaml
 from mmengine.config import Config
 
 import polaformer.registry as registry
+from polaformer.config.check import check_config
 from polaformer.config.load import load_config
 from polaformer.models import ImageClassifier
 
@@ -127,6 +128,16 @@ def test_name_agrees_with_content(name):
         assert root in (loader.dataset.get("data_root"), loader.dataset.get("root"))
         assert loader.dataset.transforms.input_size == crop
     assert backbone.get("img_size", crop) == crop
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dry_run_on_eight_gpus_finds_it_sound(name):
+    plan = check_config(loaded(name), require_data=False, processes=8, sizes=False)
+    assert plan.problems == []
+    twin = name.replace("softmax-", "pola-", 1)
+    if twin in PER_VARIANT:
+        lr = PER_SCHEDULE[parts(twin)["schedule"]][0]
+        assert plan.lr == pytest.approx(lr * 8 * PER_VARIANT[twin][0] / 512)
 
 
 @pytest.mark.parametrize("name", TWINS)
