@@ -96,7 +96,7 @@ fi
 end
 
 begin "pictures and page"
-"$venv_python" tools/report.py --predict "$work" >/dev/null
+"$venv_python" tools/report.py "$work" >/dev/null
 end
 
 top1="$("$venv_python" -c '

@@ -1,4 +1,4 @@
-"""Test a checkpoint: prints a table and writes metrics.json.
+"""Test a checkpoint: prints a table, writes metrics.json and predictions.json.
 
 python tools/test.py CONFIG work_dirs/NAME/best_top1_epoch_30.pth
 """
@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from polaformer import cli
+from polaformer.errors import UserError
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -27,21 +28,23 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> None:
     args = parse_args()
-    from polaformer.engine.launch import TestOptions, main_guard, test
+    from polaformer.engine.launch import TestOptions, test
 
-    with main_guard():
-        metrics = test(
-            TestOptions(
-                config=args.config,
-                checkpoint=args.checkpoint,
-                work_dir=args.work_dir,
-                amp=args.amp,
-                device=args.device,
-                cfg_options=args.cfg_options,
-            )
+    out = Path(args.out) if args.out else None
+    if out is not None and not out.parent.is_dir():
+        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    metrics = test(
+        TestOptions(
+            config=args.config,
+            checkpoint=args.checkpoint,
+            work_dir=args.work_dir,
+            amp=args.amp,
+            device=args.device,
+            cfg_options=args.cfg_options,
         )
-    if args.out:
-        Path(args.out).write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
+    )
+    if out is not None:
+        out.write_text(json.dumps(metrics, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -49,22 +49,21 @@ def main() -> int | None:
 
         presets = {"work_dir": args.work_dir, "amp": args.amp, "seed": args.seed}
         return show_plans([args.config], args.cfg_options, presets=presets, require_data=True)
-    from polaformer.engine.launch import TrainOptions, main_guard, train
+    from polaformer.engine.launch import TrainOptions, train
 
-    with main_guard():
-        train(
-            TrainOptions(
-                config=args.config,
-                work_dir=args.work_dir,
-                resume=args.resume,
-                amp=args.amp,
-                seed=args.seed,
-                deterministic=args.deterministic,
-                device=args.device,
-                cfg_options=args.cfg_options,
-                trackers=args.tracker,
-            )
+    train(
+        TrainOptions(
+            config=args.config,
+            work_dir=args.work_dir,
+            resume=args.resume,
+            amp=args.amp,
+            seed=args.seed,
+            deterministic=args.deterministic,
+            device=args.device,
+            cfg_options=args.cfg_options,
+            trackers=args.tracker,
         )
+    )
     return None
 
 

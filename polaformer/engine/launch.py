@@ -6,9 +6,7 @@ Only the standard library is imported here; torch and mmengine load when somethi
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ from polaformer.errors import UserError, did_you_mean
 
 DEVICES = ("auto", "cpu", "cuda")
 TRACKERS = {"wandb": "polaformer.WandbBackend", "tensorboard": "polaformer.TensorboardBackend"}
-
-EXIT_USER, EXIT_INTERRUPT = 2, 130
 
 
 @dataclass
@@ -81,6 +77,10 @@ def train(options: TrainOptions) -> Any:
     runner = _build_runner(cfg, device)
     try:
         runner.train()
+    except KeyboardInterrupt as error:
+        _note_end(runner, error)
+        saved = str(error) or "interrupted; the last checkpoint is that of the last full interval"
+        raise KeyboardInterrupt(f"{saved}. Continue with --resume") from None
     except BaseException as error:
         _note_end(runner, error)
         raise
@@ -89,6 +89,8 @@ def train(options: TrainOptions) -> Any:
 
 def test(options: TestOptions) -> dict[str, Any]:
     """Test a checkpoint; prints a table, writes ``metrics.json`` and returns its content.
+
+    ``predictions.json`` beside it has the prediction for every image.
 
     Raises:
         UserError: see ``train``; also a checkpoint that does not hold the whole model.
@@ -233,25 +235,20 @@ def _report(runner: Any, metrics: Mapping[str, Any], checkpoint: Path) -> dict[s
     }
     for metric in runner.test_evaluator.metrics:
         content.update(getattr(metric, "last", None) or {})
+    predictions = content.pop("predictions", [])
     if is_main_process():
         print_table(content)
+        _add_paths(predictions, runner.test_dataloader.dataset)
+        write_json(Path(runner.work_dir) / "predictions.json", predictions)
         write_json(Path(runner.work_dir) / "metrics.json", content)
-        runner.logger.info(f"metrics.json is in {runner.work_dir}")
+        runner.logger.info(f"metrics.json and predictions.json are in {runner.work_dir}")
     return content
 
 
-@contextmanager
-def main_guard() -> Iterator[None]:
-    """Around a tool's work: a user's mistake ends in one message and exit code 2, Ctrl-C in 130.
-
-    Everything else keeps its traceback, because it is a fault of this package.
-    """
-    try:
-        yield
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        raise SystemExit(EXIT_USER) from None
-    except KeyboardInterrupt as error:
-        saved = str(error) or "interrupted; the last checkpoint is that of the last full interval"
-        sys.stderr.write(f"{saved}. Continue with --resume\n")
-        raise SystemExit(EXIT_INTERRUPT) from None
+def _add_paths(predictions: list[dict[str, Any]], dataset: Any) -> None:
+    """Name the image of each prediction, where the data set knows it."""
+    dataset = getattr(dataset, "dataset", dataset)
+    samples = getattr(dataset, "samples", None)
+    for row in predictions:
+        if samples is not None and row["index"] is not None:
+            row["path"] = str(Path(samples[row["index"]][0]).absolute())

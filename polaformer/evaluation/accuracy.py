@@ -28,6 +28,7 @@ class _Seen:
     label: int
     prediction: int
     rank: int
+    score: float | None
     loss: float | None
     num_classes: int
 
@@ -45,7 +46,8 @@ class Accuracy(BaseMetric):
     the accuracies of the classes that occur) and ``loss`` (mean over samples) where the model
     gives one. ``last`` then holds 'n', 'per_class' (name -> percent, None where the class does
     not occur), 'support' (name -> samples), 'confusion' (rows are true classes, columns
-    predictions) and 'non_finite'.
+    predictions), 'non_finite' and 'predictions' (one dict a sample: 'index', 'label', 'prediction',
+    'score'; the last two None where the scores are not finite).
     """
 
     def __init__(
@@ -74,12 +76,14 @@ class Accuracy(BaseMetric):
             index = sample.get("index")
             scores = torch.as_tensor(sample["scores"]).detach().float().flatten()
             prediction, rank = _rank(scores, int(label))
+            broken = prediction == _NO_PREDICTION
             self.results.append(
                 _Seen(
                     None if index is None else int(index),
                     int(label),
                     prediction,
                     rank,
+                    None if broken else float(scores[prediction]),
                     None if loss is None else float(loss),
                     len(scores),
                 )
@@ -124,6 +128,7 @@ class Accuracy(BaseMetric):
             "support": dict(zip(names, support.tolist(), strict=True)),
             "confusion": _confusion(labels, predictions, len(names)).tolist(),
             "non_finite": self._non_finite(seen),
+            "predictions": [_row(entry) for entry in seen],
         }
         return metrics
 
@@ -185,6 +190,16 @@ def _once(results: list) -> list[_Seen]:
         else:
             by_index.setdefault(entry.index, entry)
     return [by_index[index] for index in sorted(by_index)] + unnamed
+
+
+def _row(entry: _Seen) -> dict[str, Any]:
+    prediction = None if entry.prediction == _NO_PREDICTION else entry.prediction
+    return {
+        "index": entry.index,
+        "label": entry.label,
+        "prediction": prediction,
+        "score": entry.score,
+    }
 
 
 def _confusion(labels: np.ndarray, predictions: np.ndarray, num_classes: int) -> np.ndarray:

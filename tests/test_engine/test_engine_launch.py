@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from polaformer.engine import launch
-from polaformer.engine.launch import TestOptions, TrainOptions, choose_device, main_guard
+from polaformer.engine.launch import TestOptions, TrainOptions, choose_device
 from polaformer.engine.report import class_rows, print_table
 from polaformer.errors import UserError
 
@@ -62,6 +62,11 @@ def trained(config, tmp_path):
 def test_train_then_test(config, trained, capsys):
     content = launch.test(TestOptions(config, checkpoint=trained / "epoch_2.pth", device="cpu"))
     assert json.loads((trained / "metrics.json").read_text()) == content
+    rows = json.loads((trained / "predictions.json").read_text())
+    assert len(rows) == content["n"]
+    assert sum(row["prediction"] == row["label"] for row in rows) == round(
+        content["metrics"]["top1"] * content["n"] / 100
+    )
     card = json.loads((trained / "run_card.json").read_text())
     assert content["metrics"]["top1"] == pytest.approx(card["metrics"]["top1"])
     assert content["metrics"]["loss"] == pytest.approx(card["metrics"]["loss"])
@@ -162,25 +167,6 @@ def test_cuda_where_there_is_none():
     assert choose_device("auto") == "cpu"
     with pytest.raises(UserError, match="torch sees no CUDA device"):
         choose_device("cuda")
-
-
-@pytest.mark.parametrize(
-    "error, code, text",
-    [
-        (UserError("what and where"), 2, "error: what and where\n"),
-        (KeyboardInterrupt("saved in x"), 130, "saved in x. Continue with --resume\n"),
-    ],
-)
-def test_the_guard_turns_errors_into_codes(capsys, error, code, text):
-    with pytest.raises(SystemExit) as caught, main_guard():
-        raise error
-    assert caught.value.code == code
-    assert capsys.readouterr().err == text
-
-
-def test_the_guard_lets_our_own_faults_through():
-    with pytest.raises(ZeroDivisionError), main_guard():
-        _ = 1 / 0
 
 
 def test_the_table_names_the_worst_of_many_classes(capsys):

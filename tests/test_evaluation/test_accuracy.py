@@ -192,3 +192,16 @@ def test_three_processes_agree_on_70_percent():
         results = manager.dict()
         mp.spawn(_one_process, args=(port, results), nprocs=3)
         assert dict(results) == {rank: (pytest.approx(70.0), 10) for rank in range(3)}
+
+
+def test_every_sample_leaves_its_prediction():
+    metric = Accuracy(topk=1)
+    scores = torch.tensor([[0.2, 0.8], [0.9, 0.1], [float("nan"), 0.5]])
+    samples = [{"scores": s, "label": 1, "index": i} for i, s in enumerate(scores)]
+    metric.process({}, [samples[2], samples[0], samples[1], samples[0]])
+    metric.evaluate(3)
+    rows = metric.last["predictions"]
+    assert [row["index"] for row in rows] == [0, 1, 2]
+    assert [row["prediction"] for row in rows] == [1, 0, None]
+    assert rows[0]["score"] == pytest.approx(0.8)
+    assert rows[2]["score"] is None

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from polaformer import cli
+from polaformer.errors import UserError
+
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
 RECIPES = ROOT / "configs" / "classification"
@@ -170,3 +173,26 @@ def test_every_recipe_is_sound():
     published = {"pola-pvt-s": 23.157, "pola-pvt-l": 54.367, "pola-swin-s": 50.604}
     for name, millions in published.items():
         assert counts[name] / 1e6 == pytest.approx(millions, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "error, code, text",
+    [
+        (UserError("what and where"), 2, "error: what and where\n"),
+        (KeyboardInterrupt("saved in x"), 130, "saved in x\n"),
+        (KeyboardInterrupt(), 130, "stopped by Ctrl-C\n"),
+    ],
+)
+def test_mistakes_and_interruptions_are_one_message(capsys, error, code, text):
+    def main():
+        raise error
+
+    with pytest.raises(SystemExit) as caught:
+        cli.run(main)
+    assert caught.value.code == code
+    assert capsys.readouterr().err == text
+
+
+def test_faults_of_our_own_keep_their_traceback():
+    with pytest.raises(ZeroDivisionError):
+        cli.run(lambda: 1 / 0)
