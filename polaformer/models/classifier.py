@@ -66,6 +66,9 @@ class ImageClassifier(BaseModel):
             return self._predictions(logits, labels, indices)
         return logits
 
+    def _dump_init_info(self) -> None:
+        """mmengine logs how each parameter was initialised; ours are when they are built."""
+
     def extract_feat(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """The backbone's feature maps, coarsest last."""
         return self.backbone(inputs)
