@@ -1,6 +1,7 @@
 """Test a checkpoint: prints a table, writes metrics.json and predictions.json.
 
 python tools/test.py CONFIG work_dirs/NAME/best_top1_epoch_30.pth
+python tools/test.py CONFIG work_dirs/NAME                        its newest checkpoint
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from polaformer.errors import UserError
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.Parser(description=__doc__)
     cli.add_config(parser)
-    parser.add_argument("checkpoint", help="a weight file (.pth, .safetensors)")
+    parser.add_argument("checkpoint", help="a weight file (.pth, .safetensors), or a work folder: its newest one")
     parser.add_argument(
         "--work-dir", metavar="DIR", help="results (default: beside the checkpoint)"
     )

@@ -1,8 +1,10 @@
-"""Attention modules, one variant per file; importing the package registers them all."""
+"""Attention modules, one variant per file; importing the package registers every file here."""
 
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 from polaformer.attention.base import Attention
@@ -25,6 +27,9 @@ __all__ = [
     "parse_schedule",
     "reduced_size",
 ]
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
 
 
 def list_attentions() -> list[str]:

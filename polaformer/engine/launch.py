@@ -54,7 +54,10 @@ class TrainOptions(Options):
 
 @dataclass
 class TestOptions(Options):
-    """Options of ``test``; without ``work_dir`` results go beside the checkpoint."""
+    """Options of ``test``; without ``work_dir`` results go beside the checkpoint.
+
+    ``checkpoint`` is a file, or a work folder whose newest whole checkpoint is taken.
+    """
 
     __test__ = False  # pytest would take the name for a test case
 
@@ -96,11 +99,7 @@ def test(options: TestOptions) -> dict[str, Any]:
         UserError: see ``train``; also a checkpoint that does not hold the whole model.
     """
     device = choose_device(options.device)
-    path = Path(options.checkpoint)
-    if not path.is_file():
-        names = [entry.name for entry in path.parent.glob("*.pth")] if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, names)
-        raise UserError(f"checkpoint {path} does not exist. {hint}".rstrip())
+    path = _checkpoint_file(Path(options.checkpoint))
     cfg = _load(options, options.work_dir or path.resolve().parent)
     _keep_test_parts(cfg)
     _check(cfg, options)
@@ -108,6 +107,23 @@ def test(options: TestOptions) -> dict[str, Any]:
     runner = _build_runner(cfg, device)
     metrics = runner.test()
     return _report(runner, metrics, path)
+
+
+def _checkpoint_file(path: Path) -> Path:
+    """The file to test: ``path`` itself, or the newest whole checkpoint of a work folder."""
+    if path.is_file():
+        return path
+    if path.is_dir():
+        from polaformer.checkpoint.io import newest_valid
+
+        newest, broken = newest_valid(path)
+        if newest is None:
+            why = "; ".join(f"{bad.name}: {reason}" for bad, reason in broken)
+            raise UserError(f"{path} holds no whole checkpoint{': ' + why if why else ''}")
+        return newest
+    names = [entry.name for entry in path.parent.glob("*.pth")] if path.parent.is_dir() else []
+    hint = did_you_mean(path.name, names)
+    raise UserError(f"checkpoint {path} does not exist. {hint}".rstrip())
 
 
 def _keep_test_parts(cfg: Any) -> None:

@@ -59,6 +59,14 @@ def trained(config, tmp_path):
     return tmp_path / "run"
 
 
+def test_a_work_folder_stands_for_its_newest_whole_checkpoint(config, trained, tmp_path):
+    (trained / "epoch_2.pth").write_bytes(b"")
+    content = launch.test(TestOptions(config, checkpoint=trained, work_dir=tmp_path, device="cpu"))
+    assert content["checkpoint"].endswith("epoch_1.pth")
+    with pytest.raises(UserError, match="holds no whole checkpoint"):
+        launch.test(TestOptions(config, checkpoint=tmp_path / ".."))
+
+
 def test_train_then_test(config, trained, capsys):
     content = launch.test(TestOptions(config, checkpoint=trained / "epoch_2.pth", device="cpu"))
     assert json.loads((trained / "metrics.json").read_text()) == content
