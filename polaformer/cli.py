@@ -101,6 +101,6 @@ def run(main: Callable[[], Any]) -> NoReturn:
         sys.stderr.write(f"error: {error}\n")
         code = USAGE_ERROR
     except KeyboardInterrupt as error:
-        sys.stderr.write(f"{error or 'stopped by Ctrl-C'}\n")
+        sys.stderr.write(f"{str(error) or 'stopped by Ctrl-C'}\n")
         code = 130
     sys.exit(code or 0)

@@ -17,7 +17,9 @@ from polaformer.errors import UserError
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.Parser(description=__doc__)
     cli.add_config(parser)
-    parser.add_argument("checkpoint", help="a weight file (.pth, .safetensors), or a work folder: its newest one")
+    parser.add_argument(
+        "checkpoint", help="a weight file (.pth, .safetensors), or a work folder: its newest one"
+    )
     parser.add_argument(
         "--work-dir", metavar="DIR", help="results (default: beside the checkpoint)"
     )
