@@ -21,7 +21,7 @@ class WarmupCosineLR(LRSchedulerMixin, _ParamScheduler):
     ``b * (r + (1 - r) t / w)`` for ``t < w`` with ``r = warmup_ratio``;
     ``b * (m + (1 - m) (1 + cos(pi t / T)) / 2)`` for ``w <= t < T`` with ``m = eta_min_ratio``;
     ``b * m`` from ``T`` on, which is the cool-down. The cosine counts from step 0, not from the
-    end of the warm-up, as timm's scheduler does by default and the published training code with
+    end of the warm-up, as timm's scheduler does by default; the published config has no switch for
     it. (mmengine's linear and cosine schedulers in a row start it at ``w``: with 20 warm-up epochs
     of 300 the rate is a tenth higher midway.)
 
