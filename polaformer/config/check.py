@@ -216,7 +216,8 @@ class _Check:
         rule = self._dict("auto_scale_lr")
         base = rule.get("base_batch_size")
         loader = self._dict("train_dataloader")
-        actual = loader.get("batch_size", 1) * self.processes
+        every = self._dict("optim_wrapper").get("accumulative_counts", 1)
+        actual = loader.get("batch_size", 1) * self.processes * every
         self.plan.lr = float(rate)
         if rule.get("enable") and base is None:
             self._problem("auto_scale_lr", "enable=True needs base_batch_size")

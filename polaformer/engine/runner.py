@@ -173,6 +173,25 @@ class Runner(_Runner):
             part.compile(**({} if options is True else dict(options)))
             self.logger.info(f"{type(part).__name__} is compiled; the first steps are slow")
 
+    def scale_lr(self, optim_wrapper: Any, auto_scale_lr: dict | None = None) -> None:
+        """Scale every learning rate by images per update / ``base_batch_size`` (arXiv 1706.02677).
+
+        Images per update are batch size x processes x accumulated steps. (mmengine's leaves out the
+        accumulation, and the rate that it logs as ``base_lr``.)
+        """
+        if not auto_scale_lr or not auto_scale_lr.get("enable", False):
+            return
+        loader = self._train_dataloader
+        batch = loader.batch_size if isinstance(loader, DataLoader) else loader["batch_size"]
+        every = getattr(optim_wrapper, "_accumulative_counts", 1)
+        images, base = batch * self.world_size * every, auto_scale_lr["base_batch_size"]
+        for group in optim_wrapper.param_groups:
+            group["lr"] *= images / base
+        self.logger.info(
+            f"learning rate x {images / base:g}: {images} images per update ({batch} per step, "
+            f"{self.world_size} process(es), {every} step(s) accumulated), config for {base}"
+        )
+
     def register_default_hooks(self, hooks: dict[str, Hook | dict | None] | None = None) -> None:
         """Register ``DEFAULT_HOOKS`` as changed by the config; a value of None takes one out."""
         merged: dict[str, Any] = copy.deepcopy(DEFAULT_HOOKS)

@@ -222,3 +222,18 @@ def test_iterations_without_epochs_run_and_resume(tmp_path):
     resumed = run_toy(tmp_path / "b", resume=True, **changes(8))
     expected, found = weights_of(straight), weights_of(resumed)
     assert all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+def test_the_learning_rate_follows_the_images_of_an_update(tmp_path):
+    """Batch 2, 3 steps accumulated, config for 12: half the rate, in every group and in the log."""
+    config = toy_config(tmp_path, **ONE_EPOCH, **NO_FILES)
+    config.train_dataloader.batch_size = 2
+    config.optim_wrapper.accumulative_counts = 3
+    config.param_scheduler = None
+    config.auto_scale_lr = dict(enable=True, base_batch_size=12)
+    rate = config.optim_wrapper.optimizer.lr
+    runner = Runner.from_cfg(config)
+    runner.train()
+    rates = runner.optim_wrapper.get_lr()
+    assert set(rates["lr"]) == {rate / 2}
+    assert rates.get("base_lr", [rate / 2]) == [rate / 2]
