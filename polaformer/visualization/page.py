@@ -26,7 +26,8 @@ img { display: block; max-width: 100%; height: auto; background: #ffffff; border
 div.scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.92rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 0.3rem 1rem 0.3rem 0;
-  border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
+  border-bottom: 1px solid var(--line); overflow-wrap: normal; }
+td + td { overflow-wrap: anywhere; }
 td.number, th.number { text-align: right; white-space: nowrap; }
 ul.problems { border-left: 4px solid var(--warn); background: var(--card); margin: 0;
   padding: 0.6rem 0.8rem 0.6rem 1.8rem; }
