@@ -12,6 +12,15 @@ from polaformer.ops import Regions
 Size = tuple[int, int]
 
 
+def missing(size: int, side: int) -> int:
+    """How much ``size`` lacks to a whole multiple of ``side``.
+
+    Written without the remainder operator, which torch.compile (2.14) cannot express for an image
+    size that it traces as a symbol.
+    """
+    return (size + side - 1) // side * side - size
+
+
 class Attention(nn.Module, ABC):
     """Attention over the tokens of a 2-D grid.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polaformer.attention.base import Attention, Size
+from polaformer.attention.base import Attention, Size, missing
 
 
 def reduced_size(hw: Size, ratio: int) -> Size:
     """The key grid of a token grid: each side divided by ``ratio``, rounded up."""
-    return -(-hw[0] // ratio), -(-hw[1] // ratio)
+    return (hw[0] + ratio - 1) // ratio, (hw[1] + ratio - 1) // ratio
 
 
 class ReducedAttention(nn.Module):
@@ -30,7 +30,7 @@ class ReducedAttention(nn.Module):
     def forward(self, x: Tensor, hw: Size) -> Tensor:
         """Mix the tokens x [B, H*W, C] of the grid ``hw``; returns [B, H*W, C]."""
         grid = x.transpose(1, 2).unflatten(2, hw)
-        padding = (-hw[0] % self.ratio, -hw[1] % self.ratio)
+        padding = (missing(hw[0], self.ratio), missing(hw[1], self.ratio))
         if any(padding):
             grid = F.pad(grid, (0, padding[1], 0, padding[0]), mode="replicate")
         context = self.norm(self.sr(grid).flatten(2).transpose(1, 2))

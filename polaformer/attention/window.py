@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from polaformer.attention.base import Attention, Size
+from polaformer.attention.base import Attention, Size, missing
 from polaformer.ops import Regions
 
 
@@ -24,7 +24,7 @@ def window_regions(
     """
     ids = []
     for size, side, step in zip(grid, window, shift, strict=True):
-        padded = -(-size // side) * side
+        padded = size + missing(size, side)
         position = torch.arange(padded, device=device)
         source = (position + step) % padded
         rolled = (position >= padded - step).long()
@@ -73,7 +73,7 @@ class WindowAttention(nn.Module):
             window[0] // 2 if self.shifted and height > window[0] else 0,
             window[1] // 2 if self.shifted and width > window[1] else 0,
         )
-        padding = (-height % window[0], -width % window[1])
+        padding = (missing(height, window[0]), missing(width, window[1]))
         grid = x.unflatten(1, hw)
         if any(padding):
             grid = F.pad(grid, (0, 0, 0, padding[1], 0, padding[0]))

@@ -7,12 +7,14 @@ from timm.layers import DropPath, Mlp
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from polaformer.attention.base import missing
+
 Size = tuple[int, int]
 
 
 def pad_to_multiple(images: Tensor, side: int) -> Tensor:
     """Pad images [B, C, H, W] with zeros at the right and bottom until ``side`` divides both."""
-    bottom, right = -images.shape[-2] % side, -images.shape[-1] % side
+    bottom, right = missing(images.shape[-2], side), missing(images.shape[-1], side)
     return F.pad(images, (0, right, 0, bottom)) if bottom or right else images
 
 
@@ -23,7 +25,7 @@ def to_map(tokens: Tensor, hw: Size) -> Tensor:
 
 def ceil_div(size: Size, divisor: int) -> Size:
     """Both sides divided by ``divisor``, rounded up."""
-    return -(-size[0] // divisor), -(-size[1] // divisor)
+    return (size[0] + divisor - 1) // divisor, (size[1] + divisor - 1) // divisor
 
 
 class PatchEmbed(nn.Module):
@@ -103,8 +105,9 @@ class PatchMerging(nn.Module):
         """Tokens [B, H*W, C] to tokens [B, ceil(H/2) * ceil(W/2), 2 C] and their grid."""
         height, width = ceil_div(hw, 2)
         grid = x.unflatten(1, hw)
-        if hw[0] % 2 or hw[1] % 2:
-            grid = F.pad(grid, (0, 0, 0, hw[1] % 2, 0, hw[0] % 2))
+        bottom, right = 2 * height - hw[0], 2 * width - hw[1]
+        if bottom or right:
+            grid = F.pad(grid, (0, 0, 0, right, 0, bottom))
         grid = grid.reshape(-1, height, 2, width, 2, x.shape[-1])
         merged = grid.permute(0, 1, 3, 4, 2, 5).flatten(3).flatten(1, 2)
         return self.reduction(self.norm(merged)), (height, width)

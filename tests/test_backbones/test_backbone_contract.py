@@ -153,6 +153,30 @@ def test_compiles_as_one_graph(kind, extra):
             assert torch.allclose(a, b, atol=1e-4)
 
 
+TWO_STAGES = {
+    "PolaSwin": dict(embed_dim=8, depths=(1, 1), num_heads=(1, 1)),
+    "PolaPVT": dict(embed_dims=(8, 8), depths=(1, 1), num_heads=(1, 1), mlp_ratios=(2, 2)),
+}
+
+
+@pytest.mark.parametrize("kind", ["PolaSwin", "PolaPVT"])
+def test_compiled_once_it_takes_other_sizes(kind):
+    """The second size makes torch trace height and width as symbols."""
+    attention, extra = "pola", {}
+    if kind == "PolaPVT":
+        attention = ["pola", "softmax"]
+        extra = {"sr_ratios": (2, 1), "linear_sr_ratios": (1, 1)}
+    model = build_backbone(
+        kind, arch=TWO_STAGES[kind], attention=attention, out_indices=(0, 1), **extra
+    ).eval()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        for hw in ((64, 64), (75, 111)):
+            images = torch.randn(1, 3, *hw)
+            for a, b in zip(compiled(images), model(images), strict=True):
+                assert torch.allclose(a, b, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["PolaSwin", "PolaPVT"])
 def test_compiles_for_training(kind):
     model = build(kind, drop_path_rate=0.1).train()
