@@ -6,6 +6,7 @@ Nothing heavy is imported before the arguments are parsed, so ``--help`` answers
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -60,6 +61,15 @@ def _option_strings(parser: argparse.ArgumentParser) -> list[str]:
             for command in action.choices.values():
                 found += _option_strings(command)
     return found
+
+
+def folder(text: str) -> str:
+    """The type of an argument that names a folder, which need not exist yet."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path of a folder is empty (. is the current one)")
+    if os.path.isfile(text):
+        raise argparse.ArgumentTypeError(f"{text} is a file, not a folder")
+    return text
 
 
 def add_config(parser: argparse.ArgumentParser, **kwargs: Any) -> None:

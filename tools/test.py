@@ -21,7 +21,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "checkpoint", help="a weight file (.pth, .safetensors), or a work folder: its newest one"
     )
     parser.add_argument(
-        "--work-dir", metavar="DIR", help="results (default: beside the checkpoint)"
+        "--work-dir",
+        type=cli.folder,
+        metavar="DIR",
+        help="results (default: beside the checkpoint)",
     )
     parser.add_argument("--out", metavar="FILE", help="write the metrics there too")
     cli.add_device(parser)

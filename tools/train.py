@@ -17,7 +17,9 @@ from polaformer import cli
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.Parser(description=__doc__)
     cli.add_config(parser)
-    parser.add_argument("--work-dir", metavar="DIR", help="results (default: work_dirs/<config>)")
+    parser.add_argument(
+        "--work-dir", type=cli.folder, metavar="DIR", help="results (default: work_dirs/<config>)"
+    )
     parser.add_argument(
         "--resume",
         nargs="?",
