@@ -25,6 +25,8 @@ from polaformer.engine.run_card import write_json
 from polaformer.registry import VISBACKENDS, VISUALIZERS
 
 SCALARS = "scalars.json"
+WANDB_SECONDS = 10
+"""How long wandb may look for its server (it adds some 10 s); its own limit is 90 s."""
 
 
 class Tracker:
@@ -36,6 +38,10 @@ class Tracker:
         self.save_dir = save_dir
         self.on = True
         self.config: dict[str, Any] = {}
+
+    def begin(self, iteration: int) -> None:
+        """Make ready for a run that continues after ``iteration``."""
+        self._guarded(self._begin, iteration)
 
     def log(self, scalars: dict[str, float], step: int) -> None:
         """Send scalars of ``step`` (iterations done)."""
@@ -56,6 +62,9 @@ class Tracker:
                 f"{self.name} is switched off for this run: {type(error).__name__}: {error}"
             )
 
+    def _begin(self, iteration: int) -> None:
+        """Nothing to prepare by default."""
+
     def _log(self, scalars: dict[str, float], step: int) -> None:
         raise NotImplementedError
 
@@ -73,7 +82,7 @@ class LocalBackend(Tracker):
         super().__init__(save_dir)
         self.path = Path(save_dir) / SCALARS
 
-    def begin(self, iteration: int) -> None:
+    def _begin(self, iteration: int) -> None:
         """Drop lines after ``iteration`` of a resumed run; set those of another run aside."""
         if not self.path.exists():
             return
@@ -166,6 +175,10 @@ class WandbBackend(Tracker):
         }
         self._run: Any = None
 
+    def _begin(self, iteration: int) -> None:
+        """Connect now: waiting for the network is no time of the first step."""
+        self._start()
+
     def _start(self) -> None:
         wandb = importlib.import_module("wandb")
         card = Path(self.save_dir) / "wandb_run.json"
@@ -176,6 +189,7 @@ class WandbBackend(Tracker):
             "resume": "allow",
             "dir": self.save_dir,
             "config": self.config,
+            "settings": {"init_timeout": WANDB_SECONDS, **(self.options.get("settings") or {})},
         }
         if options["mode"] is None and "WANDB_MODE" not in os.environ and not has_wandb_key():
             # On a terminal wandb would ask for an account and wait for ever.
@@ -191,6 +205,7 @@ class WandbBackend(Tracker):
             MMLogger.get_current_instance().warning(
                 f"wandb cannot go online ({type(error).__name__}: {error}); it continues offline"
             )
+            wandb.teardown()  # the failed start would still hold the id
             self._run = wandb.init(**{**options, "mode": "offline"})
         write_json(card, {"id": options["id"], "project": options["project"]})
 
@@ -232,11 +247,10 @@ class Visualizer(ManagerMixin):
                 self.trackers.append(VISBACKENDS.build({**config, "save_dir": save_dir}))
 
     def begin(self, iteration: int) -> None:
-        """Make ``scalars.json`` ready for a run that continues after ``iteration``."""
+        """Make the trackers ready for a run that continues after ``iteration``."""
         if is_main_process():
             for tracker in self.trackers:
-                if isinstance(tracker, LocalBackend):
-                    tracker.begin(iteration)
+                tracker.begin(iteration)
 
     def add_config(self, config: Any) -> None:
         """Give the trackers the config of the run."""

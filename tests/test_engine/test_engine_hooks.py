@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import subprocess
 import sys
 import types
 
@@ -204,6 +205,7 @@ def fake_wandb(monkeypatch, fail_online=False):
 
     module = types.ModuleType("wandb")
     module.init = init
+    module.teardown = lambda: calls["log"].clear()
     monkeypatch.setitem(sys.modules, "wandb", module)
     return calls
 
@@ -243,6 +245,50 @@ def test_wandb_without_network_goes_offline(tmp_path, monkeypatch, capsys):
     run_toy(tmp_path, **WANDB, **ONE_EPOCH)
     assert [options["mode"] for options in calls["init"]] == [None, "offline"]
     assert "continues offline" in capsys.readouterr().out
+
+
+def test_wandb_starts_before_training(tmp_path, monkeypatch):
+    calls = fake_wandb(monkeypatch)
+    settings = {"init_kwargs": {"settings": {"quiet": True}}}
+    backends = {"vis_backends": [{"type": "WandbBackend", **settings}]}
+    started = []
+
+    class First(Hook):
+        def before_train_epoch(self, runner):
+            started.append(len(calls["init"]))
+
+    config = toy_config(tmp_path, visualizer={"type": "Visualizer", **backends}, **ONE_EPOCH)
+    runner = Runner.from_cfg(config)
+    runner.register_hook(First())
+    runner.train()
+    assert started == [1]
+    assert calls["init"][0]["settings"] == {"init_timeout": 10, "quiet": True}
+
+
+def test_wandb_with_an_unreachable_server_really_records_offline(tmp_path):
+    """Nothing listens on port 9; one process of its own, since wandb keeps a global session."""
+    pytest.importorskip("wandb")
+    (tmp_path / "wandb_run.json").write_text('{"id": "abcd1234", "project": "polaformer"}')
+    program = (
+        "from polaformer.engine import trackers\n"
+        "trackers.WANDB_SECONDS = 1\n"
+        f"backend = trackers.WandbBackend({str(tmp_path)!r})\n"
+        "backend.begin(0)\n"
+        "backend.log({'loss': 1.0}, 1)\n"
+        "backend.close()\n"
+        "assert backend.on\n"
+    )
+    server = {"WANDB_API_KEY": "a" * 40, "WANDB_BASE_URL": "http://127.0.0.1:9"}
+    environment = {k: v for k, v in os.environ.items() if k != "WANDB_MODE"}
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment, **server, "WANDB_SILENT": "true"},
+        check=True,
+        timeout=100,
+    )
+    assert json.loads((tmp_path / "wandb_run.json").read_text())["id"] == "abcd1234"
+    (folder,) = (tmp_path / "wandb").glob("offline-run-*-abcd1234")
+    assert list(folder.glob("run-abcd1234.wandb"))
 
 
 def test_a_missing_tracker_is_one_warning(tmp_path, monkeypatch, capsys):
