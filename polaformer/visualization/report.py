@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from polaformer.errors import UserError
 from polaformer.visualization.confusion import top_confusions
 from polaformer.visualization.figure import write_whole
 from polaformer.visualization.page import (
@@ -22,6 +23,7 @@ from polaformer.visualization.page import (
 from polaformer.visualization.pictures import draw_pictures
 from polaformer.visualization.results import (
     RunResults,
+    find_scalars,
     finite,
     load_results,
     split_scalars,
@@ -30,6 +32,7 @@ from polaformer.visualization.results import (
 )
 
 _FOLD_ABOVE = 25
+_LEFT_BY_A_RUN = ("run_card.json", "scalars.json", "config.py", "metrics.json")
 _SHOWN_OF_CARD = (
     "command",
     "config",
@@ -47,9 +50,27 @@ def write_report(work_dir: str | Path) -> Path:
     """Draw the pictures of ``work_dir`` and write ``report.html`` beside them; returns its path.
 
     The page embeds its pictures and fetches nothing. What a run that goes on or broke has not left
-    is listed on the page. Raises UserError if ``work_dir`` is not a directory.
+    is listed on the page. Raises UserError if ``work_dir`` is no work directory, or is read-only.
     """
     results = load_results(work_dir)
+    _check_is_work_folder(results.work_dir)
+    try:
+        return _write(results)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the report into {results.work_dir}: {error.strerror or error}"
+        ) from error
+
+
+def _check_is_work_folder(root: Path) -> None:
+    if find_scalars(root) is None and not any((root / name).is_file() for name in _LEFT_BY_A_RUN):
+        raise UserError(
+            f"'{root}' is no work folder: it holds none of {', '.join(_LEFT_BY_A_RUN)}, which "
+            "tools/train.py and tools/test.py write"
+        )
+
+
+def _write(results: RunResults) -> Path:
     pictures, undrawn = draw_pictures(results)
     html = page(
         f"{results.name}: report",

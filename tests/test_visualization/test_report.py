@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tarfile
 import zipfile
 from html.parser import HTMLParser
@@ -10,6 +12,7 @@ import pytest
 from conftest_visualization import write, write_scalars
 from PIL import Image
 
+from polaformer.errors import UserError
 from polaformer.visualization import load_results, write_report
 from polaformer.visualization.figure import WRONG
 from polaformer.visualization.pictures import choose_predictions, draw_pictures
@@ -87,11 +90,38 @@ def test_the_name_is_that_of_the_config(finished_run: Path) -> None:
 
 
 def test_an_empty_run_says_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "config.py").touch()
     html, checker = checked(tmp_path)
     assert "No test result yet" in html
     assert checker.pictures == 0
     for name in ("run_card.json", "metrics.json", "predictions.json", "scalars.json"):
         assert f"missing: {name}" in html
+
+
+@pytest.mark.parametrize("file", [None, "cat/0.png", "notes.json"])
+def test_what_is_no_work_folder_is_left_alone(tmp_path: Path, file: str | None) -> None:
+    if file:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="no work folder: it holds none of run_card.json, scalars"):
+        write_report(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("missing", [None, "predictions.json"])
+def test_a_read_only_folder_is_one_message(
+    finished_run: Path, missing: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    if missing:
+        (finished_run / missing).unlink()
+    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(UserError, match="cannot write the report into .*: Read-only file system$"):
+        write_report(finished_run)
 
 
 def test_a_run_that_goes_on_shows_its_curves(finished_run: Path) -> None:
@@ -115,6 +145,7 @@ def test_pictures_that_cannot_be_drawn_any_more_go(finished_run: Path) -> None:
 @pytest.mark.parametrize("name", ["metrics.json", "predictions.json", "run_card.json"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "7", '{"metrics": [1]}', "[{}, 3]"])
 def test_broken_files_never_stop_the_page(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / "config.py").touch()
     (tmp_path / name).write_text(content)
     html, _ = checked(tmp_path)
     assert "No test result yet" in html
