@@ -33,6 +33,10 @@ from polaformer.visualization.results import (
 
 _FOLD_ABOVE = 25
 _LEFT_BY_A_RUN = ("run_card.json", "scalars.json", "config.py", "metrics.json")
+_EARLIER_TEST = (
+    "the test result is older than this run and belongs to an earlier one in the same folder, as "
+    "do its predictions, confusion and accuracy per class; test again with tools/test.py"
+)
 _SHOWN_OF_CARD = (
     "command",
     "config",
@@ -92,14 +96,27 @@ def _write(results: RunResults) -> Path:
 
 def _head(results: RunResults) -> Iterator[str]:
     yield f"<header><h1>{escape(results.name)}</h1>"
-    count = finite(results.metrics.get("n"))
-    if results.top1 is None:
-        yield paragraph("No test result yet", "headline")
-    else:
-        images = "" if count is None else f" on {count:.0f} test images"
-        yield paragraph(f"{results.top1:.2f} % top-1{images}", "headline")
+    yield paragraph(_headline(results), "headline")
     yield paragraph(str(results.work_dir), "soft")
     yield "</header>"
+
+
+def _headline(results: RunResults) -> str:
+    if results.tested_before:
+        _, val = split_scalars(results.scalars)
+        measured = [
+            (top1, val_epoch(record) or 0.0)
+            for record in val
+            if (top1 := finite(record.get("top1"))) is not None
+        ]
+        if not measured:
+            return "No result of this run yet"
+        top1, epoch = max(measured, key=lambda result: result[0])
+        return f"{top1:.2f} % top-1 in validation, epoch {epoch:.0f}"
+    if results.top1 is None:
+        return "No test result yet"
+    count = finite(results.metrics.get("n"))
+    return f"{results.top1:.2f} % top-1" + ("" if count is None else f" on {count:.0f} test images")
 
 
 def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
@@ -107,6 +124,7 @@ def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
     found = [f"the training loss was not finite at {len(steps)} logged steps: {_first(steps)}"]
     bad = finite(results.metrics.get("non_finite"))
     parts = [
+        *([_EARLIER_TEST] if results.tested_before else []),
         *unfinished(results.card),
         *(found if steps else []),
         *skipped_files(results.card),
@@ -173,7 +191,8 @@ def _first(values: Sequence[Any], limit: int = 12) -> str:
 def _results(results: RunResults) -> str:
     metrics = _mapping(results.metrics.get("metrics"))
     named = [(_metric_name(key), _metric_value(value)) for key, value in metrics.items()]
-    return section("Test result", table(("measure", "value"), named))
+    title = "Test result of an earlier run" if results.tested_before else "Test result"
+    return section(title, table(("measure", "value"), named))
 
 
 def _metric_name(key: str) -> str:

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ class RunResults:
     metrics: dict[str, Any] = field(default_factory=dict)
     predictions: list[dict[str, Any]] = field(default_factory=list)
     scalars: list[dict[str, Any]] = field(default_factory=list)
+    tested: float | None = None  # when metrics.json was written, in seconds since 1970
     missing: list[str] = field(default_factory=list)
     log_problems: list[str] = field(default_factory=list)
 
@@ -65,6 +67,20 @@ class RunResults:
         """Top-1 accuracy in percent, or None if no test has been written."""
         return finite(_as_dict(self.metrics.get("metrics")).get("top1"))
 
+    @property
+    def tested_before(self) -> bool:
+        """Whether the test is older than the run: it belongs to an earlier run in this folder."""
+        started = started_at(self.card)
+        return self.tested is not None and started is not None and self.tested < started
+
+
+def started_at(card: Mapping[str, Any]) -> float | None:
+    """When the run of this card started, in seconds since 1970; None if that is not known."""
+    try:
+        return datetime.strptime(str(card.get("started")), "%Y-%m-%d %H:%M:%S%z").timestamp()
+    except ValueError:
+        return None
+
 
 def load_results(work_dir: str | Path) -> RunResults:
     """Read run card, scalars, metrics, predictions and log of one work directory.
@@ -83,6 +99,8 @@ def load_results(work_dir: str | Path) -> RunResults:
     results.metrics = _as_dict(
         _read_json(root / "metrics.json", "accuracy of a test", results.missing)
     )
+    if results.metrics:
+        results.tested = (root / "metrics.json").stat().st_mtime
     rows = _read_json(root / "predictions.json", "single predictions", results.missing)
     if isinstance(rows, Mapping):
         rows = rows.get("predictions")

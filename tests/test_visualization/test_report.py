@@ -104,7 +104,9 @@ def test_what_is_no_work_folder_is_left_alone(tmp_path: Path, file: str | None) 
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).touch()
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UserError, match="no work folder: it holds none of run_card.json, scalars"):
+    with pytest.raises(
+        UserError, match=r"no work folder: it holds none of run_card\.json, scalars"
+    ):
         write_report(tmp_path)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -120,7 +122,7 @@ def test_a_read_only_folder_is_one_message(
         (finished_run / missing).unlink()
     monkeypatch.setattr("tempfile.mkstemp", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(UserError, match="cannot write the report into .*: Read-only file system$"):
+    with pytest.raises(UserError, match=r"cannot write the report into .*: Read-only file system$"):
         write_report(finished_run)
 
 
@@ -172,6 +174,21 @@ def test_problems_are_listed(finished_run: Path) -> None:
     html, _ = checked(finished_run)
     assert "not finite at 1 logged steps: 15" in html
     assert "2 files skipped: a.jpg (cut off), b.jpg" in html
+
+
+def test_the_test_of_an_earlier_run_is_no_headline(finished_run: Path) -> None:
+    os.utime(finished_run / "metrics.json", (1_000_000_000, 1_000_000_000))  # 2001-09-09 UTC
+    write(finished_run, "run_card.json", {"started": "2001-09-09 03:46:39+0200"})
+    html, _ = checked(finished_run)
+    assert "83.33 % top-1 on 6 test images" in html
+    assert "None found in run card" in html
+    write(finished_run, "run_card.json", {"started": "2001-09-09 03:46:41+0200"})
+    html, _ = checked(finished_run)
+    assert "<p class='headline'>80.00 % top-1 in validation, epoch 2</p>" in html
+    assert "<li>the test result is older than this run and belongs to an earlier one" in html
+    assert "<h2>Test result of an earlier run</h2>" in html
+    (finished_run / "scalars.json").unlink()
+    assert "No result of this run yet" in checked(finished_run)[0]
 
 
 def test_a_run_that_did_not_finish_says_why(finished_run: Path) -> None:
