@@ -48,10 +48,10 @@ class PolaAttention(Attention):
         value_upsample: str = "bilinear",
     ) -> None:
         super().__init__(dim, num_heads, grid_size, qkv_bias, proj_drop)
-        if kernel_size < 1 or kernel_size % 2 == 0:
-            raise UserError(f"attention pola: kernel_size={kernel_size}; allowed: odd numbers")
-        if alpha < 0:
-            raise UserError(f"attention pola: alpha={alpha}; allowed: numbers from 0 up")
+        if not isinstance(kernel_size, int) or kernel_size < 1 or kernel_size % 2 == 0:
+            raise UserError(f"attention pola: kernel_size={kernel_size!r}; allowed: odd numbers")
+        if not isinstance(alpha, int | float) or alpha < 0:
+            raise UserError(f"attention pola: alpha={alpha!r}; allowed: numbers from 0 up")
         if value_upsample not in ("bilinear", "tokens"):
             raise UserError(
                 f"attention pola: value_upsample='{value_upsample}'; allowed: 'bilinear', 'tokens'"
@@ -124,8 +124,8 @@ class PolaAttention(Attention):
         if source != target:
             images = F.interpolate(images, size=target, mode="bilinear", align_corners=False)
         # Heads become channels of one image, so the kernel is repeated rather than the images cut.
-        weight = self.dwc.weight.repeat(self.num_heads, 1, 1, 1)
+        kernels = self.dwc.weight.expand(self.num_heads, *self.dwc.weight.shape)
         bias = None if self.dwc.bias is None else self.dwc.bias.repeat(self.num_heads)
         padding = self.kernel_size // 2
-        images = F.conv2d(images, weight, bias, padding=padding, groups=self.dim)
+        images = F.conv2d(images, kernels.flatten(0, 1), bias, padding=padding, groups=self.dim)
         return images.flatten(2).transpose(1, 2)

@@ -15,12 +15,19 @@ Size = tuple[int, int]
 
 def as_size(value: Any, field: str) -> Size:
     """An int or a pair (H, W) as a pair of positive ints."""
-    pair = (value, value) if isinstance(value, int) else value
+    pair = (value, value) if type(value) is int else value
     if isinstance(pair, Sequence) and len(pair) == 2:
         height, width = pair
-        if all(isinstance(side, int) and side > 0 for side in (height, width)):
+        if all(type(side) is int and side > 0 for side in (height, width)):
             return height, width
     raise UserError(f"{field}={value!r}; allowed: a positive int or a pair (H, W) of them")
+
+
+def check_rate(value: Any, field: str) -> float:
+    """A probability of dropping something, at least 0 and below 1."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
+        return float(value)
+    raise UserError(f"{field}={value!r}; allowed: 0 <= value < 1")
 
 
 def resolve_arch(arch: Any, table: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
@@ -133,6 +140,7 @@ class Backbone(BaseModule):
 
     def drop_path_rates(self, rate: float) -> list[list[float]]:
         """Stochastic-depth rates per stage and block, rising linearly from 0 to ``rate``."""
+        rate = check_rate(rate, "drop_path_rate")
         steps = max(sum(self.depths) - 1, 1)
         rates = [rate * i / steps for i in range(sum(self.depths))]
         starts = [sum(self.depths[:i]) for i in range(len(self.depths))]
@@ -143,8 +151,8 @@ class Backbone(BaseModule):
     def get_layer_depth(self, param_name: str, prefix: str = "") -> tuple[int, int]:
         """Depth of a parameter for layer-wise decay, and the number of depths.
 
-        0 is the stem, block i of the network is i + 1, what lies between two stages belongs to the
-        block before it; everything else (output norms, heads) is last.
+        0 is the stem, block i of the network is i + 1; what joins two stages (merging, patches,
+        position table) belongs to the block before it; output norms and heads are last.
         """
         num_layers = sum(self.depths) + 2
         if not param_name.startswith(prefix):
@@ -160,7 +168,7 @@ class Backbone(BaseModule):
             return before + int(parts[3]) + 1, num_layers
         if parts[2] == "downsample":
             return before + self.depths[stage], num_layers
-        return (before + 1 if stage else 0), num_layers
+        return before, num_layers
 
     stem_names: tuple[str, ...] = ("patch_embed",)
 

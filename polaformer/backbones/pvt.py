@@ -16,7 +16,7 @@ from polaformer.attention import (
     reduced_size,
 )
 from polaformer.attention.position import GridTable
-from polaformer.backbones.base import Backbone, as_size, resolve_arch
+from polaformer.backbones.base import Backbone, as_size, check_rate, resolve_arch
 from polaformer.backbones.layers import Block, PatchEmbed, ceil_div, to_map
 from polaformer.errors import UserError
 from polaformer.registry import MODELS
@@ -112,6 +112,8 @@ class PolaPVT(Backbone):
     ) -> None:
         arch = resolve_arch(arch, ARCHS, "PolaPVT")
         depths, dims = arch["depths"], arch["embed_dims"]
+        check_rate(drop_rate, "drop_rate")
+        patch_size = as_size(patch_size, "patch_size")[0]
         strides = [patch_size * 2**i for i in range(len(depths))]
         super().__init__(dims, strides, depths, out_indices, frozen_stages, init_cfg)
         self.arch = arch

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from polaformer.attention import WindowAttention, attention_class, build_attention, parse_schedule
-from polaformer.backbones.base import Backbone, as_size, resolve_arch
+from polaformer.backbones.base import Backbone, as_size, check_rate, resolve_arch
 from polaformer.backbones.layers import Block, PatchEmbed, PatchMerging, ceil_div, to_map
 from polaformer.registry import MODELS
 
@@ -104,15 +104,17 @@ class PolaSwin(Backbone):
         arch = resolve_arch(arch, ARCHS, "PolaSwin")
         depths = arch["depths"]
         dims = [arch["embed_dim"] * 2**i for i in range(len(depths))]
+        check_rate(drop_rate, "drop_rate")
+        patch_size = as_size(patch_size, "patch_size")[0]
         strides = [patch_size * 2**i for i in range(len(depths))]
         super().__init__(dims, strides, depths, out_indices, frozen_stages, init_cfg)
         self.arch = arch
         grids = [ceil_div(as_size(img_size, "img_size"), stride) for stride in strides]
+        if softmax_window_size is None:
+            softmax_window_size = 7 if max(grids[0]) <= 56 else 12
         self.windows = {
             True: None if window_size is None else as_size(window_size, "window_size"),
-            False: as_size(
-                softmax_window_size or (7 if max(grids[0]) <= 56 else 12), "softmax_window_size"
-            ),
+            False: as_size(softmax_window_size, "softmax_window_size"),
         }
         rate = arch["drop_path_rate"] if drop_path_rate is None else drop_path_rate
         rates = self.drop_path_rates(rate)

@@ -36,15 +36,19 @@ class _PolarPower(torch.autograd.Function):
     normal range of the type, since denormal numbers slow a CPU by an order of magnitude.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, t: Tensor, power: Tensor) -> Tensor:
+    def forward(t: Tensor, power: Tensor) -> Tensor:
         lowest = math.log2(torch.finfo(t.dtype).tiny)
         magnitude = (t.abs().log2_() * power).clamp_(min=lowest).exp2_()
         signed = magnitude.mul_(t.sign())
         positive = signed.clamp(min=0)
-        features = torch.cat((positive, positive - signed), dim=-1)
-        ctx.save_for_backward(t, power, features)
-        return features
+        return torch.cat((positive, positive - signed), dim=-1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:

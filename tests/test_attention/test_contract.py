@@ -120,3 +120,11 @@ def test_eval_returns_the_module_and_stays_silent(name, capsys):
     assert make(name).eval() is not None
     assert make(name).train().training
     assert capsys.readouterr().out == ""
+
+
+def test_gradients_have_the_layout_of_their_parameters():
+    """Otherwise distributed training copies them and warns at every start."""
+    module = make("pola")
+    module(torch.randn(2, 49, 64), (7, 7)).sum().backward()
+    for name, parameter in module.named_parameters():
+        assert parameter.grad.stride() == parameter.stride(), name

@@ -283,3 +283,44 @@ def test_timm_channels_last_models_come_out_channels_first():
     maps = model(torch.randn(1, 3, 64, 64))
     assert [tuple(m.shape) for m in maps] == [(1, 96, 16, 16), (1, 768, 2, 2)]
     assert model.channels == (96, 768)
+
+
+def test_timm_models_keep_their_own_exemptions():
+    model = TimmBackbone("swin_tiny_patch4_window7_224", img_size=64)
+    assert model.no_weight_decay_keywords() == {"relative_position_bias_table"}
+    names = [name for name, _ in model.named_parameters()]
+    assert any(name.endswith(".relative_position_bias_table") for name in names)
+
+
+def test_timm_models_of_one_size_name_it():
+    model = TimmBackbone("vit_tiny_patch16_224", img_size=64)
+    with pytest.raises(UserError, match=r"no images of 65 x 97 when built for 64 x 64.*img_size"):
+        model(torch.randn(1, 3, 65, 97))
+    free = TimmBackbone("vit_tiny_patch16_224", img_size=64, timm_args={"dynamic_img_size": True})
+    assert free(torch.randn(1, 3, 65, 97))[0].shape == (1, 192, 5, 7)
+
+
+def test_timm_models_that_are_no_backbones_are_refused_when_built():
+    with pytest.raises(UserError, match="crossvit_tiny_240"):
+        TimmBackbone("crossvit_tiny_240")
+
+
+@pytest.mark.parametrize("kind", ["PolaSwin", "PolaPVT"])
+@pytest.mark.parametrize(
+    "extra, words",
+    [
+        ({"drop_path_rate": 1.5}, "drop_path_rate=1.5; allowed: 0 <= value < 1"),
+        ({"drop_rate": -0.1}, "drop_rate=-0.1"),
+        ({"patch_size": 0}, "patch_size=0"),
+        ({"img_size": True}, "img_size=True"),
+        ({"attention": {"type": "pola", "alpha": "x"}}, "alpha='x'"),
+    ],
+)
+def test_values_out_of_range_are_named(kind, extra, words):
+    with pytest.raises(UserError, match=words):
+        build_backbone(kind, arch="nano", **extra)
+
+
+def test_a_softmax_window_of_zero_is_no_default():
+    with pytest.raises(UserError, match="softmax_window_size=0"):
+        PolaSwin("nano", softmax_window_size=0)

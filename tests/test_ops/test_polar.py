@@ -100,3 +100,14 @@ def test_non_contiguous_inputs():
     strided = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in (q, k, v)]
     assert not strided[0].is_contiguous()
     assert torch.allclose(polar_attention(*strided, power), polar_attention(q, k, v, power))
+
+
+def test_function_transforms_see_the_gradient():
+    q, k, v, power = (t.detach() for t in inputs(5, 5, 4))
+
+    def loss(t):
+        return polar_attention(t, k, v, power).square().sum()
+
+    leaf = q.clone().requires_grad_()
+    loss(leaf).backward()
+    assert torch.allclose(torch.func.grad(loss)(q), leaf.grad)
