@@ -37,8 +37,8 @@ def main() -> None:
     from polaformer.engine.launch import TestOptions, test
 
     out = Path(args.out) if args.out else None
-    if out is not None and not out.parent.is_dir():
-        raise UserError(f"--out {out}: there is no folder {out.parent}")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise UserError(f"--out {out}: give a file in a folder that exists")
     metrics = test(
         TestOptions(
             config=args.config,
