@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 import signal
 
 import pytest
@@ -161,3 +162,21 @@ def test_the_seed_of_the_run_is_kept_when_it_was_drawn(tmp_path):
     second = run_toy(tmp_path, resume=True, **{"randomness.seed": None, "train_cfg.max_epochs": 2})
     assert second.seed == first.seed
     assert second.train_dataloader.sampler.seed == first.seed
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_run_elsewhere_leaves_the_folder_it_came_from_alone(tmp_path, copied):
+    """A copied folder, or a new one with ``--resume FILE``, has files of its own to replace."""
+    best = {"default_hooks": {"checkpoint": {"save_best": "loss", "max_keep_ckpts": 1}}}
+    run_toy(tmp_path / "a", **best, **{"train_cfg.max_epochs": 1})
+    before = sorted(path.name for path in (tmp_path / "a").iterdir())
+    source = {"resume": True}
+    if copied:
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    else:
+        source["load_from"] = str(tmp_path / "a" / "epoch_1.pth")
+    run_toy(tmp_path / "b", **best, **source, **{"train_cfg.max_epochs": 3})
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == before
+    assert "best_loss_epoch_1.pth" in before
+    names = sorted(path.name for path in (tmp_path / "b").glob("*.pth"))
+    assert names == ["best_loss_epoch_3.pth", "epoch_3.pth"]

@@ -152,9 +152,9 @@ class CheckpointHook(_CheckpointHook):
 
 
 def _found_in(folder: str, path: str | None) -> str | None:
-    """A checkpoint that a hub remembers, where it is now; None if it is gone."""
-    places = [path, os.path.join(folder, os.path.basename(path))] if path else []
-    return next((place for place in places if os.path.isfile(place)), None)
+    """A checkpoint that a hub remembers, if it is in ``folder``; a file elsewhere is not ours."""
+    place = os.path.join(folder, os.path.basename(path)) if path else ""
+    return place if os.path.isfile(place) else None
 
 
 def write_last(work_dir: str, path: str) -> None:
