@@ -20,6 +20,10 @@ from polaformer.errors import UserError
 from polaformer.registry import DATA_SAMPLERS
 
 
+LAST_SECONDS = 60
+"""How long a loading process lives on after SIGTERM, for the main process to finish its step."""
+
+
 class SeededIndex(int):
     """An index into a dataset that knows the seed of this one visit."""
 
@@ -35,8 +39,9 @@ class SeededIndex(int):
 
 
 def start_worker(init: Callable[[int], None] | None, worker: int) -> None:
-    """Start a loading process that leaves Ctrl-C to the main process, which saves and stops."""
+    """Start a loading process that outlives a signal to all: the main process saves and stops."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(LAST_SECONDS))
     if init is not None:
         init(worker)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import signal
+import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from engine_toy import ToyDataset
 from torch.utils.data import DataLoader, Subset
 
 from polaformer.engine import data as data_module
-from polaformer.engine.data import EpochSampler, SeededDataset, SeededIndex
+from polaformer.engine.data import EpochSampler, SeededDataset, SeededIndex, start_worker
 from polaformer.engine.seeding import derive_seed, random_state, seed_everything, set_random_state
 from polaformer.errors import UserError
 
@@ -131,3 +135,38 @@ def test_random_state_round_trip():
     first = random.random(), np.random.randn(), torch.rand(2).tolist()
     set_random_state(state)
     assert (random.random(), np.random.randn(), torch.rand(2).tolist()) == first
+
+
+class Pids:
+    """The process that loads each sample."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+
+def pid_loader():
+    return DataLoader(
+        Pids(), batch_size=None, num_workers=1, worker_init_fn=partial(start_worker, None)
+    )
+
+
+def test_a_worker_outlives_a_signal_to_the_whole_group():
+    """Batch systems send SIGTERM to every process; the main one still saves."""
+    batches = iter(pid_loader())
+    worker = next(batches)
+    assert worker != os.getpid()
+    os.kill(worker, signal.SIGTERM)
+    os.kill(worker, signal.SIGTERM)
+    assert list(batches) == [worker] * 39
+
+
+def test_a_worker_that_is_not_fetched_ends_by_itself(monkeypatch):
+    monkeypatch.setattr(data_module, "LAST_SECONDS", 1)
+    batches = iter(pid_loader())
+    worker = next(batches)
+    os.kill(worker, signal.SIGTERM)
+    with pytest.raises(RuntimeError, match="Alarm clock"):
+        time.sleep(20)

@@ -16,7 +16,7 @@ from engine_toy import read_lines, run_toy, toy_config, weights_of
 from mmengine.hooks import Hook
 
 from polaformer.engine import trackers
-from polaformer.engine.hooks import TrainingDiverged
+from polaformer.engine.hooks import TrainingDiverged, interrupt
 from polaformer.engine.hooks.health import gradients_finite
 from polaformer.engine.hooks.interrupt import Interrupted
 from polaformer.engine.hooks.progress import ProgressHook
@@ -136,16 +136,63 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on_exactly(tmp_path):
             if runner.iter == 7:
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     runner = Runner.from_cfg(toy_config(tmp_path / "b", **{"train_cfg.max_epochs": 2}))
     runner.register_hook(Signal())
     with pytest.raises(Interrupted, match="stopped after iteration 8"):
         runner.train()
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     assert (tmp_path / "b" / "iter_8.pth").exists()
     resumed = run_toy(tmp_path / "b", resume=True, **{"train_cfg.max_epochs": 2})
     expected, found = weights_of(straight), weights_of(resumed)
     assert all(torch.equal(expected[key], found[key]) for key in expected)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """An InterruptHook that listens, and what reached the handlers that were there before."""
+    reached = []
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {n: signal.signal(n, lambda number, frame: reached.append(number)) for n in numbers}
+    hook = interrupt.InterruptHook()
+    hook.before_train(None)
+    yield hook, reached
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    "repeat, grace, passed_on",
+    [
+        (signal.SIGTERM, 60.0, False),
+        (signal.SIGINT, 60.0, False),
+        (signal.SIGTERM, 0.0, False),
+        (signal.SIGINT, 0.0, True),
+    ],
+)
+def test_a_repeated_signal(asked, monkeypatch, repeat, grace, passed_on):
+    """torchrun forwards the signal that its workers got too; only a later Ctrl-C is a wish."""
+    hook, reached = asked
+    monkeypatch.setattr(interrupt, "GRACE_SECONDS", grace)
+    signal.raise_signal(repeat)
+    assert hook._asked == repeat
+    signal.raise_signal(repeat)
+    assert reached == ([repeat] if passed_on else [])
+
+
+def test_after_the_end_a_signal_goes_where_it_went_before(asked, monkeypatch):
+    hook, reached = asked
+    signal.raise_signal(signal.SIGTERM)
+    hook._ended = True
+    signal.raise_signal(signal.SIGTERM)
+    assert reached == []
+    monkeypatch.setattr(interrupt, "GRACE_SECONDS", 0.0)
+    signal.raise_signal(signal.SIGTERM)
+    assert reached == [signal.SIGTERM]
+
+
+def test_the_handlers_of_before_come_back_after_a_full_run(tmp_path):
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    run_toy(tmp_path, **ONE_EPOCH)
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
 
 
 def test_the_work_folder_is_flat_and_complete(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import torch
@@ -16,6 +17,10 @@ from polaformer.engine.hooks.checkpoint import write_last
 from polaformer.registry import HOOKS
 
 
+GRACE_SECONDS = 5.0
+"""A repeat this soon is no second wish: torchrun and batch systems forward the first signal."""
+
+
 class Interrupted(KeyboardInterrupt):
     """The run was asked to stop and has saved itself; the message says where."""
 
@@ -24,7 +29,8 @@ class Interrupted(KeyboardInterrupt):
 class InterruptHook(Hook):
     """On SIGTERM or the first Ctrl-C write ``iter_N.pth`` after the running step and stop.
 
-    A second signal stops at once. With several processes they agree every ``interval`` steps.
+    A second Ctrl-C stops at once, unless it comes with the first; SIGTERM never does, for who wants
+    that has SIGKILL. With several processes they agree every ``interval`` steps.
     """
 
     priority = "LOWEST"
@@ -32,20 +38,26 @@ class InterruptHook(Hook):
     def __init__(self, interval: int = 10) -> None:
         self.interval = interval
         self._asked: int | None = None
+        self._since = 0.0
+        self._ended = False
         self._previous: dict[int, Any] = {}
 
     def before_train(self, runner: Any) -> None:
         """Listen for the signals; only the main thread may."""
-        self._asked = None
+        self._asked, self._ended = None, False
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, self._ask)
 
     def _ask(self, number: int, frame: Any) -> None:
-        self._asked = number
-        os.write(2, b"\nstopping after this step; a second signal stops at once\n")
-        self._restore()
+        if self._asked is None:
+            self._asked, self._since = number, time.monotonic()
+            os.write(2, b"\nstopping after this step; Ctrl-C again in 5 s stops at once\n")
+        elif time.monotonic() - self._since >= GRACE_SECONDS:
+            if self._ended or number == signal.SIGINT:
+                self._restore()
+                os.kill(os.getpid(), number)
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
@@ -67,6 +79,8 @@ class InterruptHook(Hook):
         path = os.path.join(runner.work_dir, name)
         if is_main_process():
             write_last(runner.work_dir, path)
+        # Not restored yet: a late repeat would break off the closing of trackers and run card.
+        self._ended = True
         raise Interrupted(f"stopped after iteration {runner.iter + 1}, saved in {path}")
 
     def _agreed(self, runner: Any) -> bool:
