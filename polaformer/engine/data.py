@@ -19,7 +19,6 @@ from polaformer.engine.seeding import derive_seed, isolated_randomness, seed_cpu
 from polaformer.errors import UserError
 from polaformer.registry import DATA_SAMPLERS
 
-
 LAST_SECONDS = 60
 """How long a loading process lives on after SIGTERM, for the main process to finish its step."""
 
@@ -41,9 +40,14 @@ class SeededIndex(int):
 def start_worker(init: Callable[[int], None] | None, worker: int) -> None:
     """Start a loading process that outlives a signal to all: the main process saves and stops."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(LAST_SECONDS))
+    signal.signal(signal.SIGTERM, _end_later)
     if init is not None:
         init(worker)
+
+
+def _end_later(number: int, frame: Any) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(LAST_SECONDS)
 
 
 class SeededDataset:

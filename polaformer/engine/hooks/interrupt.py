@@ -16,7 +16,6 @@ from mmengine.hooks import Hook
 from polaformer.engine.hooks.checkpoint import write_last
 from polaformer.registry import HOOKS
 
-
 GRACE_SECONDS = 5.0
 """A repeat this soon is no second wish: torchrun and batch systems forward the first signal."""
 
@@ -54,10 +53,11 @@ class InterruptHook(Hook):
         if self._asked is None:
             self._asked, self._since = number, time.monotonic()
             os.write(2, b"\nstopping after this step; Ctrl-C again in 5 s stops at once\n")
-        elif time.monotonic() - self._since >= GRACE_SECONDS:
-            if self._ended or number == signal.SIGINT:
-                self._restore()
-                os.kill(os.getpid(), number)
+            return
+        late = time.monotonic() - self._since >= GRACE_SECONDS
+        if late and (self._ended or number == signal.SIGINT):
+            self._restore()
+            os.kill(os.getpid(), number)
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
