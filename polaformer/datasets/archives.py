@@ -31,6 +31,7 @@ from polaformer.datasets.sources import (
     is_hidden,
 )
 from polaformer.errors import UserError
+from polaformer.zip_names import zip_member_name
 
 ARCHIVE_SUFFIXES = (".tar", ".zip")
 _COMPRESSED_TAR = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
@@ -251,7 +252,7 @@ def _index_zip(location: Path) -> _Index:
     except (zipfile.BadZipFile, OSError) as error:
         raise UserError(f"{location} is no readable zip archive: {error}") from error
     for member in members:
-        name = index.safe_name(member.filename.replace("\\", "/"))
+        name = index.safe_name(zip_member_name(member).replace("\\", "/"))
         if not name:
             continue
         if member.is_dir():

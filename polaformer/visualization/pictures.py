@@ -18,6 +18,7 @@ from polaformer.visualization.confusion import draw_confusion
 from polaformer.visualization.draw import Prediction, draw_curves, draw_predictions
 from polaformer.visualization.figure import save_image
 from polaformer.visualization.results import RunResults, finite
+from polaformer.zip_names import zip_member_name
 
 GRID_IMAGES = 32
 OVERVIEW_WIDTH = 1300
@@ -150,11 +151,18 @@ def _read_file(place: Path, archives: dict[Path, zipfile.ZipFile | tarfile.TarFi
     member = place.relative_to(archive).as_posix()
     opened = archives[archive]
     if isinstance(opened, zipfile.ZipFile):
-        return opened.read(member)
+        return opened.read(_zip_member(opened, member))
     file = opened.extractfile(member)
     if file is None:
         raise FileNotFoundError(place)
     return file.read()
+
+
+def _zip_member(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo:
+    """The member that the data set knows as ``name``; raises KeyError if there is none."""
+    if name in archive.NameToInfo:
+        return archive.NameToInfo[name]
+    return {zip_member_name(member): member for member in archive.infolist()}[name]
 
 
 def _open_archive(path: Path) -> zipfile.ZipFile | tarfile.TarFile:

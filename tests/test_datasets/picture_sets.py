@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -29,3 +30,15 @@ def cut(path: Path, share: float = 0.6) -> None:
     """Keep the first ``share`` of a file's bytes."""
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * share)])
+
+
+def zip_without_mark(folder: Path, archive: Path, encoding: str = "utf-8") -> Path:
+    """All files of ``folder`` with names in ``encoding`` and no mark of it, as Info-ZIP packs."""
+    placeholder = "~" * len("grün".encode(encoding))
+    with zipfile.ZipFile(archive, "w") as target:
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            name = path.relative_to(folder).as_posix()
+            target.write(path, name.replace("grün", placeholder))
+    data = archive.read_bytes()
+    archive.write_bytes(data.replace(placeholder.encode(), "grün".encode(encoding)))
+    return archive

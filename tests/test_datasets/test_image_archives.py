@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from picture_sets import write_classes
+from picture_sets import write_classes, zip_without_mark
 from torch.utils.data import DataLoader, default_collate
 
 from polaformer.datasets import ImageFolder
@@ -56,6 +56,16 @@ def test_an_archive_holds_the_same_as_the_folder(packed, colour_folders):
 def test_stored_zip(tmp_path, colour_folders):
     archive = pack(colour_folders, tmp_path / "s.zip", method=zipfile.ZIP_STORED)
     assert same_items(ImageFolder(archive), ImageFolder(colour_folders))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp437"])
+def test_names_in_a_zip_that_does_not_mark_their_encoding(tmp_path, colour_folders, encoding):
+    (colour_folders / "green").rename(colour_folders / "grün")
+    archive = ImageFolder(zip_without_mark(colour_folders, tmp_path / "z.zip", encoding))
+    folder = ImageFolder(colour_folders)
+    assert archive.classes == ("blue", "grün", "red")
+    assert same_items(archive, folder)
+    assert archive.fingerprint() == folder.fingerprint()
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])

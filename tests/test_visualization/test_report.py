@@ -239,6 +239,19 @@ def test_images_come_from_an_archive_too(finished_run: Path, kind: str) -> None:
     assert problems == []
 
 
+def test_a_zip_that_does_not_mark_its_names_as_utf8(finished_run: Path) -> None:
+    archive = finished_run / "val.zip"
+    rows = json.loads((finished_run / "predictions.json").read_text())
+    with zipfile.ZipFile(archive, "w") as packed:
+        for row in rows:
+            packed.write(row["path"], f"gr~~n/{Path(row['path']).name}")
+            Path(row["path"]).unlink()
+            row["path"] = f"{archive}/grün/{Path(row['path']).name}"
+    archive.write_bytes(archive.read_bytes().replace(b"gr~~n", "grün".encode()))
+    write(finished_run, "predictions.json", rows)
+    assert draw_pictures(load_results(finished_run))[1] == []
+
+
 def test_wrong_predictions_lead_and_leave_room_for_right_ones() -> None:
     rows = [
         {
