@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,18 +93,28 @@ class _Check:
         import polaformer.registry  # noqa: F401  (registers every name, applies the repairs)
 
         self._problems(find_mistakes(self.cfg))
-        self._problems(rules.missing_parts(self.cfg))
-        for finding in rules.weight_files(self.cfg):
-            self._absent(finding, "does not exist" in finding.text)
-        self._find_data()
-        self._problems(rules.class_counts(self.cfg, self.plan.data))
-        self._problems(rules.batches(self.cfg, self.plan.data, self.processes))
-        self._count_steps()
-        self._schedule()
-        self._problems(rules.hooks(self.cfg, self._num_classes()))
-        self._learning_rate()
-        self._model()
+        for step in (
+            lambda: self._problems(rules.missing_parts(self.cfg)),
+            self._weight_files,
+            self._find_data,
+            lambda: self._problems(rules.class_counts(self.cfg, self.plan.data)),
+            lambda: self._problems(rules.batches(self.cfg, self.plan.data, self.processes)),
+            self._count_steps,
+            self._schedule,
+            lambda: self._problems(rules.hooks(self.cfg, self._num_classes())),
+            self._learning_rate,
+            self._model,
+        ):
+            self._take(step)
         return self.plan
+
+    def _take(self, step: Callable[[], None]) -> None:
+        """One step; it may trip over a value that was found to be wrong before it."""
+        try:
+            step()
+        except Exception:
+            if not self.wrong:
+                raise
 
     # Findings -----------------------------------------------------------------------------------
 
@@ -127,6 +137,10 @@ class _Check:
         return any(k == key or k.startswith(f"{key}.") for k in self.wrong)
 
     # Data ---------------------------------------------------------------------------------------
+
+    def _weight_files(self) -> None:
+        for finding in rules.weight_files(self.cfg):
+            self._absent(finding, "does not exist" in finding.text)
 
     def _find_data(self) -> None:
         told: set[str] = set()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from polaformer.config import schema
+from polaformer.config.shapes import misshapen
 from polaformer.config.signatures import (
     INJECTED,
     Keywords,
@@ -70,7 +71,8 @@ def find_mistakes(cfg: Mapping[str, Any]) -> list[Finding]:
         found += _walk(key, value, schema.TOP_KINDS.get(key), context)
     if cfg.get("runner_type") is not None and context.runner is None:
         found.append(_unknown_type("runner_type", cfg["runner_type"], "RUNNERS"))
-    return found
+    told = {finding.key for finding in found}
+    return found + [Finding(key, text) for key, text in misshapen(cfg) if key not in told]
 
 
 def keywords_at(cfg: Mapping[str, Any], path: str) -> tuple[str, Keywords] | None:
@@ -144,7 +146,8 @@ def _typed(
     name = value["type"]
     target = resolve_anywhere(name, kind, context.scope)
     if target is None:
-        return None if path.endswith("_cfg") else _unknown_type(f"{path}.type", name, kind)
+        foreign = path.endswith("_cfg") and path not in schema.LOOPS
+        return None if foreign else _unknown_type(f"{path}.type", name, kind)
     keys = keywords_of(target)
     if path == "optim_wrapper":
         keys = replace(keys, names=(*keys.names, "constructor", "paramwise_cfg"))
