@@ -87,7 +87,7 @@ def test_bad_steps_in_a_row_stop_the_run(tmp_path, amp):
         run_toy(tmp_path, **changes, **amp)
     message = str(caught.value)
     assert "stopped at iteration 13 (epoch 3): 4 steps in a row" in message
-    assert str(tmp_path / "epoch_2.pth") in message
+    assert str(tmp_path / "epoch_1.pth") in message
     assert "last loss nan" in message
 
 

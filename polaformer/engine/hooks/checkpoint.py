@@ -13,6 +13,7 @@ from mmengine.fileio import get_file_backend
 from mmengine.hooks import CheckpointHook as _CheckpointHook
 from mmengine.hooks import EMAHook
 
+from polaformer.engine.hooks.health import BAD_STEPS, LAST_GOOD
 from polaformer.engine.state import unwrapped
 from polaformer.registry import HOOKS
 
@@ -28,16 +29,17 @@ def not_finite(module: torch.nn.Module) -> list[str]:
 
 @HOOKS.register_module()
 class CheckpointHook(_CheckpointHook):
-    """mmengine's hook with three guards, and a checkpoint that knows its validation.
+    """mmengine's hook with guards, and a checkpoint that knows its validation.
 
-    Weights that are not finite are not stored. An old checkpoint, or the best one so far, is
-    removed after its successor is safely on disk, not before. A metric that is not finite never
-    counts as best.
+    Weights that are not finite, or give steps that are not (``HealthHook``), are not stored. An old
+    checkpoint, or the best one so far, is removed after its successor is safely on disk, not
+    before. A validation with a loss or score that is not finite is never the best.
     """
 
     out_dir: str | None
     _saves = 0
     _saved_at: int | None = None
+    _good_before: str | None = None
 
     def before_train(self, runner: Any) -> None:
         """Find the best checkpoint of an earlier start again, also if the folder was moved."""
@@ -65,6 +67,10 @@ class CheckpointHook(_CheckpointHook):
         """
         if not hasattr(self, "file_backend"):
             return
+        broken = _broken_values(runner, metrics or {})
+        if broken:
+            self._disown(runner, ", ".join(broken))
+            return
         saves = self._saves
         super().after_val_epoch(runner, metrics or {})
         if self._saved_at == runner.iter and self._saves == saves:
@@ -72,7 +78,22 @@ class CheckpointHook(_CheckpointHook):
             meta = {"epoch": runner.epoch, "iter": runner.iter}
             self._save_checkpoint_with_step(runner, step, meta)
 
+    def _disown(self, runner: Any, broken: str) -> None:
+        """What was stored right before a validation that failed does not count as good."""
+        text = f"no best checkpoint: {broken} is not finite in this validation"
+        if self._saved_at == runner.iter and self.last_ckpt:
+            text += f"; {os.path.basename(self.last_ckpt)} holds the weights that gave it"
+            runner.message_hub.update_info(LAST_GOOD, self._good_before)
+        runner.logger.warning(text)
+
     def _weights_good(self, runner: Any) -> bool:
+        bad_steps = runner.message_hub.get_info(BAD_STEPS, 0)
+        if bad_steps:
+            runner.logger.warning(
+                f"no checkpoint at iteration {runner.iter}: the last {bad_steps} steps were not "
+                "finite"
+            )
+            return False
         modules = [unwrapped(runner.model)]
         modules += [hook.ema_model for hook in runner.hooks if isinstance(hook, EMAHook)]
         bad = [name for module in modules for name in not_finite(module)]
@@ -89,7 +110,9 @@ class CheckpointHook(_CheckpointHook):
         stale = self._rotate(runner, step)
         filename = self.filename_tmpl.format(step)
         self.last_ckpt = self.file_backend.join_path(self.out_dir, filename)
-        runner.message_hub.update_info("last_ckpt", self.last_ckpt)
+        if self._saved_at != meta["iter"]:
+            self._good_before = runner.message_hub.get_info(LAST_GOOD)
+        runner.message_hub.update_info(LAST_GOOD, self.last_ckpt)
         runner.save_checkpoint(
             self.out_dir,
             filename,
@@ -117,18 +140,7 @@ class CheckpointHook(_CheckpointHook):
         return [os.path.join(str(self.out_dir), name) for name in names]
 
     def _save_best_checkpoint(self, runner: Any, metrics: dict) -> None:
-        if not self.save_best:
-            return
-        usable = {
-            key: value
-            for key, value in metrics.items()
-            if not (isinstance(value, float) and not math.isfinite(value))
-        }
-        dropped = [key for key in self.key_indicators if key in metrics and key not in usable]
-        if dropped:
-            runner.logger.warning(f"no best checkpoint: {', '.join(dropped)} is not finite")
-            return
-        if not self._weights_good(runner):
+        if not self.save_best or not self._weights_good(runner):
             return
         before = self._best_paths()
         self._set_best_paths(dict.fromkeys(before))
@@ -149,6 +161,19 @@ class CheckpointHook(_CheckpointHook):
             self.best_ckpt_path = next(iter(paths.values()))
         else:
             self.best_ckpt_path_dict = dict(paths)
+
+
+def _broken_values(runner: Any, metrics: dict[str, Any]) -> list[str]:
+    """What a validation gave that is not finite: losses, metrics, scores of single samples."""
+    broken = [
+        key
+        for key, value in metrics.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    ]
+    for metric in runner.val_loop.evaluator.metrics if runner.val_loop else ():
+        count = (getattr(metric, "last", None) or {}).get("non_finite")
+        broken += [f"scores ({count} samples)"] if count else []
+    return broken
 
 
 def _found_in(folder: str, path: str | None) -> str | None:

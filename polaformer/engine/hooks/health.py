@@ -11,6 +11,12 @@ from mmengine.hooks import Hook
 from polaformer.errors import UserError
 from polaformer.registry import HOOKS
 
+BAD_STEPS = "bad_steps"
+"""Where the message hub keeps how many bad steps there were since the last good one."""
+
+LAST_GOOD = "last_ckpt"
+"""Where the message hub keeps the checkpoint that was stored before anything was not finite."""
+
 
 class TrainingDiverged(UserError):
     """Training was stopped because its loss or gradients stayed non-finite."""
@@ -39,6 +45,10 @@ def _by_device(tensors: Any) -> list[list[torch.Tensor]]:
 class HealthHook(Hook):
     """Leave the optimiser step out when gradients are not finite; stop after too many in a row.
 
+    While bad steps go on nothing is stored, and a run that ends among them has failed: the weights
+    that give them are no result. With accumulation only an update ends them. The count is part of
+    the checkpoint.
+
     A gradient scaler that lowers its scale after an overflow is doing its work: such a step counts
     only once the scale has fallen to 1, where there is nothing left to lower.
 
@@ -56,21 +66,25 @@ class HealthHook(Hook):
             raise UserError(f"HealthHook.max_bad_steps is {max_bad_steps}; allowed: 1 or more")
         self.max_bad_steps = max_bad_steps
         self.bad_steps = 0
-        self._bad_gradients = False
+        self._bad_gradients = self._updated = False
         self._scale: float | None = None
         self._handles: list[Any] = []
 
     def before_train(self, runner: Any) -> None:
-        """Look at the gradients right before every optimiser step."""
+        """Look at the gradients right before every optimiser step; continue the count."""
+        self.bad_steps = runner.message_hub.get_info(BAD_STEPS, 0)
         optimizer = runner.optim_wrapper.optimizer
         self._handles.append(optimizer.register_step_pre_hook(self._before_step))
 
     def after_train(self, runner: Any) -> None:
-        """Take the look at the gradients off again."""
+        """Take the look at the gradients off again; bad steps at the end are an error."""
         while self._handles:
             self._handles.pop().remove()
+        if self.bad_steps:
+            raise TrainingDiverged(self._message(runner, runner.iter, "the end"))
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._updated = True
         parameters = [param for group in optimizer.param_groups for param in group["params"]]
         if gradients_finite(parameters):
             return
@@ -81,7 +95,7 @@ class HealthHook(Hook):
 
     def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
         """Remember the scale of the gradient scaler."""
-        self._bad_gradients = False
+        self._bad_gradients = self._updated = False
         self._scale = _scale_of(runner.optim_wrapper)
 
     def after_train_iter(
@@ -96,23 +110,30 @@ class HealthHook(Hook):
             overflow = self._bad_gradients or scale < self._scale
             bad_gradients = overflow and scale <= 1.0
         if math.isfinite(loss) and not bad_gradients:
-            self.bad_steps = 0
+            self._count(runner, 0 if self._updated else self.bad_steps)
             return
-        self.bad_steps += 1
+        self._count(runner, self.bad_steps + 1)
         what = f"loss {loss}" if not math.isfinite(loss) else "a gradient that is not finite"
         runner.logger.warning(
             f"iteration {runner.iter + 1}: {what}; the weights are left as they were "
             f"({self.bad_steps} in a row, stop at {self.max_bad_steps})"
         )
         if self.bad_steps >= self.max_bad_steps:
-            raise TrainingDiverged(self._message(runner, loss))
+            place = f"epoch {runner.epoch + 1}"
+            raise TrainingDiverged(
+                self._message(runner, runner.iter + 1, place, f" (last loss {loss})")
+            )
 
-    def _message(self, runner: Any, loss: float) -> str:
-        last = runner.message_hub.get_info("last_ckpt")
+    def _count(self, runner: Any, bad_steps: int) -> None:
+        self.bad_steps = bad_steps
+        runner.message_hub.update_info(BAD_STEPS, bad_steps)
+
+    def _message(self, runner: Any, iteration: int, place: str, detail: str = "") -> str:
+        last = runner.message_hub.get_info(LAST_GOOD)
         return (
-            f"training stopped at iteration {runner.iter + 1} (epoch {runner.epoch + 1}): "
-            f"{self.bad_steps} steps in a row had a loss or gradient that is not finite "
-            f"(last loss {loss}). Last good checkpoint: {last or 'none yet'}. "
+            f"training stopped at iteration {iteration} ({place}): {self.bad_steps} steps in a row "
+            f"had a loss or gradient that is not finite{detail}. "
+            f"Last good checkpoint: {last or 'none yet'}. "
             "Try a lower learning rate, optim_wrapper.clip_grad, or bf16 instead of fp16"
         )
 
