@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import socket
 from collections import Counter, OrderedDict
@@ -37,9 +38,13 @@ def write_checkpoint(obj: Any, path: str | os.PathLike[str]) -> None:
     temporary = path.with_name(f".{path.name}.{socket.gethostname()}-{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(path)
+        _remove_leftovers(path.parent)
         with temporary.open("wb") as stream:
-            save(stream)
+            output = _Output(stream)
+            try:
+                save(output)
+            except RuntimeError as error:
+                raise output.error or error from error
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
@@ -54,17 +59,33 @@ def write_checkpoint(obj: Any, path: str | os.PathLike[str]) -> None:
     _sync_folder(path.parent)
 
 
-def _torch_saver(obj: Any, path: Path) -> Callable[[IO[bytes]], None]:
+class _Output:
+    """A stream that remembers why it failed: torch's writer tells something else then."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.flush = stream.flush
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self.stream.write(data)
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+
+def _torch_saver(obj: Any, path: Path) -> Callable[[_Output], None]:
     if problem := find_unsafe(obj):
         place, kind = problem
         raise CheckpointError(
             f"cannot write {path}: {place} is a {kind}, which the safe loader does not read; store "
             "tensors, numbers, texts and plain containers only"
         )
-    return lambda stream: torch.save(obj, stream)
+    return lambda output: torch.save(obj, output)
 
 
-def _safetensors_saver(obj: Any, path: Path) -> Callable[[IO[bytes]], None]:
+def _safetensors_saver(obj: Any, path: Path) -> Callable[[_Output], None]:
     if type(obj) not in _MAPPINGS:
         raise CheckpointError(
             f"cannot write {path}: a .safetensors file holds a flat dict of tensors"
@@ -75,11 +96,11 @@ def _safetensors_saver(obj: Any, path: Path) -> Callable[[IO[bytes]], None]:
             kind = type(value).__name__
             raise CheckpointError(f"cannot write {path}: {key} is a {kind}, only tensors fit")
         tensors[key] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-    return lambda stream: _write_all(stream, encode_safetensors(tensors))
+    return lambda output: _write_all(output, encode_safetensors(tensors))
 
 
-def _write_all(stream: IO[bytes], data: bytes) -> None:
-    stream.write(data)
+def _write_all(output: _Output, data: bytes) -> None:
+    output.write(data)
 
 
 def find_unsafe(obj: Any) -> tuple[str, str] | None:
@@ -118,10 +139,9 @@ def _place(parent: str, key: Any, root: bool) -> str:
     )
 
 
-def _remove_leftovers(path: Path) -> None:
-    """Delete temporary files that a killed process of this machine left for the same name."""
-    host = socket.gethostname()
-    for old in path.parent.glob(f".{path.name}.{host}-*.tmp"):
+def _remove_leftovers(folder: Path) -> None:
+    """Delete temporary files that killed processes of this machine left in ``folder``."""
+    for old in folder.glob(f".*.{glob.escape(socket.gethostname())}-*.tmp"):
         pid = old.name.removesuffix(".tmp").rpartition("-")[2]
         if pid.isdigit() and not _is_alive(int(pid)):
             old.unlink(missing_ok=True)
