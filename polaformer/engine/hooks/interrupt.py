@@ -57,7 +57,7 @@ class InterruptHook(Hook):
         late = time.monotonic() - self._since >= GRACE_SECONDS
         if late and (self._ended or number == signal.SIGINT):
             self._restore()
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
 
     def _restore(self) -> None:
         for number, handler in self._previous.items():
