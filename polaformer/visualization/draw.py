@@ -111,14 +111,15 @@ def draw_curves(
     figure = new_figure(10.8, 3.5)
     set_title(figure, title)
     loss_axes, top1_axes, rate_axes = figure.subplots(1, 3)
-    figure.subplots_adjust(left=0.062, right=0.985, top=0.79, bottom=0.155, wspace=0.28)
+    # Room for tick labels of any length; the title's strip stays free.
+    figure.set_layout_engine("constrained", rect=(0.008, 0.02, 0.984, 0.87), wspace=0.05)
     _draw_losses(loss_axes, train_loss, val_loss)
     _draw_top1(top1_axes, top1)
     _draw_rate(rate_axes, rate)
     counts_epochs = bool(val) or any("epoch" in record for record in train)
     last = max(curve.x[-1] for curve in (train_loss, val_loss, top1, rate) if curve is not None)
     for axes in (loss_axes, top1_axes, rate_axes):
-        axes.set_xlim(0, max(last, 1e-9))
+        axes.set_xlim(0, max(1.03 * last, 1e-9))  # room for the last marker
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("epoch" if counts_epochs else "iteration")
     return save_figure(figure, out)
@@ -213,7 +214,7 @@ def _draw_top1(axes: Axes, top1: Series | None) -> None:
         [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
         label=f"best {best[0]:.2f} %, epoch {best[1]:g}", clip_on=False,
     )  # fmt: skip
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, markerscale=0.6)
 
 
 def _draw_rate(axes: Axes, rate: Series | None) -> None:

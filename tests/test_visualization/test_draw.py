@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest_visualization import scalars
+from matplotlib.figure import Figure
 from PIL import Image
 
 from polaformer.errors import UserError
-from polaformer.visualization import Prediction, draw_confusion, draw_curves, draw_predictions
+from polaformer.visualization import Prediction, draw, draw_confusion, draw_curves, draw_predictions
 from polaformer.visualization.confusion import top_confusions
 from polaformer.visualization.draw import _caption
 from polaformer.visualization.figure import RIGHT, WRONG, short_name, write_whole
@@ -60,6 +61,27 @@ def test_an_empty_grid_is_refused(tmp_path: Path) -> None:
 def test_curves_without_one_of_them(tmp_path: Path, missing: str | None) -> None:
     records = [{k: v for k, v in record.items() if k != missing} for record in scalars()]
     assert Image.open(draw_curves(records, tmp_path / "curves.png")).size == (1296, 420)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_labels_and_last_markers_are_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(draw, "save_figure", lambda figure, out: drawn.append(figure))
+    records = [{"val/top1": 80.0 + e, "val/loss": 1.0721 + e / 1e4, "epoch": e + 1} for e in (0, 1)]
+    draw_curves(records[:epochs], tmp_path / "curves.png")
+    figure = drawn[0]
+    figure.savefig(tmp_path / "curves.png")
+    width, height = figure.bbox.size
+    for axes in figure.axes:
+        box = axes.get_tightbbox()
+        assert min(box.x0, box.y0) > 3
+        assert box.x1 < width - 3
+        assert box.y1 < height - 30  # below the title
+        for line in axes.lines:
+            x, _ = axes.transData.transform(line.get_xydata()).max(axis=0)
+            assert axes.bbox.x1 - x > figure.dpi / 72 * line.get_markersize() / 2
 
 
 def test_non_finite_losses_are_marked_without_breaking_the_curve(tmp_path: Path) -> None:
