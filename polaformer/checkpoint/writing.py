@@ -9,7 +9,7 @@ import socket
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 from safetensors.torch import save as encode_safetensors
@@ -82,7 +82,7 @@ def _torch_saver(obj: Any, path: Path) -> Callable[[_Output], None]:
             f"cannot write {path}: {place} is a {kind}, which the safe loader does not read; store "
             "tensors, numbers, texts and plain containers only"
         )
-    return lambda output: torch.save(obj, output)
+    return lambda output: torch.save(obj, cast(IO[bytes], output))
 
 
 def _safetensors_saver(obj: Any, path: Path) -> Callable[[_Output], None]:
