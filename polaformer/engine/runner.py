@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from mmengine.device import get_device
-from mmengine.dist import master_only
+from mmengine.dist import barrier, master_only
 from mmengine.hooks import Hook
 from mmengine.model import (
     MMDistributedDataParallel,
@@ -265,7 +265,20 @@ class Runner(_Runner):
             self._resume = False
             if self._load_from is not None:
                 self.load_checkpoint(self._load_from)
+            if not self._whole_model:
+                barrier()  # every process may have read its starting weights there
+                self._set_former_run_aside()
         self._has_loaded = True
+
+    @master_only
+    def _set_former_run_aside(self) -> None:
+        """Move what a former run left in the work folder, so that nothing resumes from it."""
+        moved = state.set_aside(self.work_dir, f"previous_{self.timestamp}")
+        if moved is not None:
+            self.logger.warning(
+                f"{self.work_dir} holds a former run; its checkpoints and scalars are now in "
+                f"{moved} (--resume would have continued it)"
+            )
 
     def load_checkpoint(  # type: ignore[override]
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -192,6 +193,23 @@ def _restore_schedulers(runner: Any, saved: list[dict], filename: str) -> None:
         )
     for scheduler, state in zip(current, saved, strict=True):
         scheduler.load_state_dict(state)
+
+
+FORMER_RUN = ("epoch_*.pth", "iter_*.pth", "best_*.pth", "last_checkpoint", "scalars.json")
+
+
+def set_aside(work_dir: str, name: str) -> Path | None:
+    """Move the checkpoints and scalars in ``work_dir`` to a new folder in it; None if none."""
+    found = sorted(path for pattern in FORMER_RUN for path in Path(work_dir).glob(pattern))
+    if not found:
+        return None
+    folder = Path(work_dir) / name
+    while folder.exists():
+        folder = folder.with_name(f"{folder.name}_")
+    folder.mkdir()
+    for path in found:
+        path.rename(folder / path.name)
+    return folder
 
 
 def require_training_state(checkpoint: dict[str, Any], filename: str) -> None:

@@ -226,7 +226,7 @@ def test_the_run_card_tells_the_story(tmp_path):
 def test_a_new_run_sets_old_scalars_aside(tmp_path):
     run_toy(tmp_path, **ONE_EPOCH)
     run_toy(tmp_path, **ONE_EPOCH)
-    assert len(list(tmp_path.glob("scalars_*.json"))) == 1
+    assert len(list(tmp_path.glob("previous_*/scalars.json"))) == 1
     assert len(read_lines(tmp_path / "scalars.json")) == 2
 
 

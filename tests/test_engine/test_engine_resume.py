@@ -180,3 +180,23 @@ def test_a_run_elsewhere_leaves_the_folder_it_came_from_alone(tmp_path, copied):
     assert "best_loss_epoch_1.pth" in before
     names = sorted(path.name for path in (tmp_path / "b").glob("*.pth"))
     assert names == ["best_loss_epoch_3.pth", "epoch_3.pth"]
+
+
+def test_a_new_run_is_not_mixed_with_the_one_before(tmp_path, capsys):
+    """Started anew in a used folder, killed in the first epoch and requeued with ``--resume``."""
+    run_toy(tmp_path, **EPOCH, **{"train_cfg.max_epochs": 3})
+    run_and_die(tmp_path, **EPOCH, **traced(tmp_path / "x", kill_after=2))
+    assert list(tmp_path.glob("*.pth")) == []
+    capsys.readouterr()
+    run_toy(tmp_path, resume="auto", **EPOCH, **{"train_cfg.max_epochs": 1})
+    log = capsys.readouterr().out
+    assert "starting from zero" in log
+    (former,) = tmp_path.glob("previous_*")
+    assert {"epoch_1.pth", "epoch_3.pth", "last_checkpoint", "scalars.json"} <= {
+        path.name for path in former.iterdir()
+    }
+    assert len(list(former.glob("best_*.pth"))) == 1
+    assert (tmp_path / "epoch_1.pth").exists()
+    run_toy(tmp_path, **EPOCH, **{"train_cfg.max_epochs": 1})
+    assert "its checkpoints and scalars are now in" in capsys.readouterr().out
+    assert len(list(tmp_path.glob("previous_*"))) == 2
