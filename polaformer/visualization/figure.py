@@ -10,6 +10,8 @@ from typing import IO, TYPE_CHECKING
 
 from PIL import Image
 
+from polaformer.visualization.fonts import save_png
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -44,7 +46,7 @@ def save_figure(figure: Figure, out: str | Path, dpi: int = 120) -> Path:
     """Write ``figure`` to the PNG file ``out``, whole or not at all."""
     for axes in figure.get_axes():
         axes.spines[["top", "right"]].set_visible(bool(axes.images))
-    return write_whole(out, lambda file: figure.savefig(file, format="png", dpi=dpi))
+    return write_whole(out, lambda file: save_png(figure, file, dpi))
 
 
 def save_image(image: Image.Image, out: str | Path) -> Path:
