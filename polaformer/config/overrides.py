@@ -46,7 +46,27 @@ def _set(cfg: Any, key: str, value: Any) -> None:
     node = cfg
     for depth, part in enumerate(parts[:-1]):
         node = _step(cfg, node, parts, depth, part)
-    _assign(cfg, node, parts, value)
+    if parts[-1] == "_delete_":
+        _clear(node, parts, value)
+    else:
+        _assign(cfg, node, parts, _plain(value))
+
+
+def _clear(node: Any, parts: list[str], value: Any) -> None:
+    """``a.b._delete_=True`` empties ``a.b``; what follows it fills it anew."""
+    if not hasattr(node, "keys"):
+        raise UserError(f"'{'.'.join(parts[:-1])}' is {node!r}, which has no key '_delete_'")
+    if type(value) is not bool:
+        raise UserError(f"_delete_ expects bool, got {value!r}")
+    if value:
+        node.clear()
+
+
+def _plain(value: Any) -> Any:
+    """``value`` without ``_delete_``: an override of a dict replaces it in any case."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items() if key != "_delete_"}
+    return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
 
 
 def _step(cfg: Any, node: Any, parts: list[str], depth: int, part: str) -> Any:

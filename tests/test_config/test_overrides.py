@@ -119,3 +119,28 @@ def test_a_new_type_is_known_to_the_next_override(tree):
 
 def test_overrides_as_a_dict(tree):
     assert load_config("recipe.py", {"train_cfg.max_epochs": 2}).train_cfg.max_epochs == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ['optim_wrapper.optimizer={"_delete_": True, "type": "SGD", "lr": 0.05}'],
+        ['optim_wrapper={"optimizer": {"_delete_": True, "type": "SGD", "lr": 0.05}}'],
+        [f"optim_wrapper.optimizer.{word}" for word in ("_delete_=True", "type=SGD", "lr=0.05")],
+        ["optim_wrapper.optimizer={'type': 'SGD', 'lr': 0.05}", "model.backbone._delete_=False"],
+    ],
+)
+def test_delete_replaces_a_dict_and_leaves_no_trace(tree, words):
+    cfg = load_config("recipe.py", words)
+    assert cfg.optim_wrapper.optimizer == {"type": "SGD", "lr": 0.05}
+    assert cfg.model.backbone.arch == "nano"
+    assert "_delete_" not in cfg.pretty_text
+
+
+def test_delete_of_something_else_than_a_dict(tree):
+    with pytest.raises(
+        UserError, match="'train_cfg.max_epochs' is 10, which has no key '_delete_'"
+    ):
+        load_config("recipe.py", ["train_cfg.max_epochs._delete_=True"])
+    with pytest.raises(UserError, match="_delete_ expects bool, got 'yes'"):
+        load_config("recipe.py", ["train_cfg._delete_=yes"])
