@@ -93,6 +93,8 @@ class _Check:
         import polaformer.registry  # noqa: F401  (registers every name, applies the repairs)
 
         self._problems(find_mistakes(self.cfg))
+        if "default_scope" in self.wrong:  # what any name means depends on it
+            return self.plan
         for step in (
             lambda: self._problems(rules.missing_parts(self.cfg)),
             self._weight_files,

@@ -18,6 +18,7 @@ from polaformer.config.signatures import (
     resolve,
     resolve_anywhere,
 )
+from polaformer.config.values import wrong_values
 from polaformer.errors import did_you_mean
 
 INTERNAL = frozenset({"type", "_scope_", "_delete_"})
@@ -72,7 +73,8 @@ def find_mistakes(cfg: Mapping[str, Any]) -> list[Finding]:
     if cfg.get("runner_type") is not None and context.runner is None:
         found.append(_unknown_type("runner_type", cfg["runner_type"], "RUNNERS"))
     told = {finding.key for finding in found}
-    return found + [Finding(key, text) for key, text in misshapen(cfg) if key not in told]
+    further = (*misshapen(cfg), *wrong_values(cfg))
+    return found + [Finding(key, text) for key, text in further if key not in told]
 
 
 def keywords_at(cfg: Mapping[str, Any], path: str) -> tuple[str, Keywords] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from polaformer.config.values import MAX_SEED
 from polaformer.errors import UserError, did_you_mean
 
 AMP_DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
@@ -23,7 +24,7 @@ def apply_presets(
 ) -> None:
     """Write the switches into ``cfg``; ``name`` names the default work folder.
 
-    Raises UserError for an unknown ``amp``, a negative seed or a file to resume that is not there.
+    Raises UserError for an unknown ``amp``, a seed out of range or no file to resume.
     """
     if work_dir is not None:
         cfg["work_dir"] = str(work_dir)
@@ -57,8 +58,8 @@ def _apply_amp(cfg: Any, amp: str) -> None:
 def _apply_randomness(cfg: Any, seed: int | None, deterministic: bool) -> None:
     randomness = dict(cfg.get("randomness") or {})
     if seed is not None:
-        if seed < 0:
-            raise UserError(f"--seed {seed}: expected a number from 0 on")
+        if not 0 <= seed <= MAX_SEED:
+            raise UserError(f"--seed {seed}: expected a number from 0 to {MAX_SEED}")
         randomness["seed"] = int(seed)
     if deterministic:
         randomness["deterministic"] = True

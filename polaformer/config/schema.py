@@ -114,6 +114,14 @@ def single_mismatch(key: str, value: Any) -> str | None:
     if key == "load_from":
         fits = value is None or isinstance(value, str | Mapping)
         return None if fits else "a path, or a dict with checkpoint and options"
+    if key == "work_dir":
+        return None if value is None or isinstance(value, str) else "a path"
+    if key == "compile":
+        return None if value is None or isinstance(value, bool | Mapping) else "True, False, a dict"
+    if key == "find_unused_parameters":
+        return None if value is None or isinstance(value, bool) else "True or False"
+    if key == "sync_bn":
+        return None if value in (None, "torch", "mmcv") else "'torch', 'mmcv' or None"
     if key not in ("launcher", "log_level", "default_scope", "experiment_name"):
         return None
     from mmengine.runner import Runner

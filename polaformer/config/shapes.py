@@ -53,7 +53,7 @@ SHAPES = {
 def misshapen(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Key and sentence for everything of another shape than ``SHAPES`` says."""
     for pattern, shape in SHAPES.items():
-        for key, value in _at(cfg, pattern):
+        for key, value in found_at(cfg, pattern):
             yield from _mistakes(key, value, shape)
 
 
@@ -78,7 +78,7 @@ def _untyped(key: str, value: Mapping[str, Any]) -> bool:
     return key.endswith("_evaluator") and "metrics" in value
 
 
-def _at(cfg: Mapping[str, Any], pattern: str) -> list[tuple[str, Any]]:
+def found_at(cfg: Mapping[str, Any], pattern: str) -> list[tuple[str, Any]]:
     """Every key that ``pattern`` names in ``cfg``, with its value."""
     # mmengine's Config is no Mapping, only what stands in it.
     found: list[tuple[str, Any]] = [("", {name: cfg[name] for name in cfg})]
