@@ -138,9 +138,7 @@ def test_delete_replaces_a_dict_and_leaves_no_trace(tree, words):
 
 
 def test_delete_of_something_else_than_a_dict(tree):
-    with pytest.raises(
-        UserError, match="'train_cfg.max_epochs' is 10, which has no key '_delete_'"
-    ):
+    with pytest.raises(UserError, match="is 10, which has no key '_delete_'"):
         load_config("recipe.py", ["train_cfg.max_epochs._delete_=True"])
     with pytest.raises(UserError, match="_delete_ expects bool, got 'yes'"):
         load_config("recipe.py", ["train_cfg._delete_=yes"])
