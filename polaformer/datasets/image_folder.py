@@ -66,8 +66,8 @@ class ImageFolder(Dataset):
         ann_file: take the images from this list instead (see ``listed_files``).
         on_error: 'stop' raises UserError naming every bad file found; 'skip' leaves them out.
         check: what is looked at before training: 'decode' every file, 'header' (and decode what
-            has no end mark), 'none' or None, or 'auto': decode up to ``check_limit`` images,
-            headers up to 200,000.
+            has no end mark), 'none' or None (``ignored`` is then not logged either), or 'auto':
+            decode up to ``check_limit`` images, headers up to 200,000.
         allow_empty: keep classes without an image.
         alpha: 'white', 'black' or 'drop', what transparent pixels show.
         exif: turn pictures as their EXIF orientation says.
@@ -106,7 +106,8 @@ class ImageFolder(Dataset):
         self.metainfo: dict[str, Any] = {"classes": self.classes}
         self.ignored = layout.ignored
         self._adopt(layout, layout.names, layout.labels)
-        self._tell_ignored()
+        if check != "none":
+            self._tell_ignored()
         self.check_classes(from_list=ann_file is not None or classes is not None)
         self._check_first(layout, check, check_limit)
 

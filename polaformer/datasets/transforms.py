@@ -173,7 +173,7 @@ def _affine(options: dict[str, Any]) -> tv.RandomAffine:
     if not isinstance(options, dict):
         raise UserError(f"affine={options!r} must be dict({'=, '.join(_AFFINE)}=) or None")
     for key in options:
-        _known("affine key ", key, _AFFINE)
+        _known("affine key", key, _AFFINE)
     settings = {name: tuple(v) if isinstance(v, list) else v for name, v in options.items()}
     try:
         return tv.RandomAffine(

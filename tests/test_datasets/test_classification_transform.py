@@ -149,6 +149,7 @@ def test_whole_picture_without_augmentation_is_a_plain_resize(picture):
         ({"is_training": True, "auto_augment": "rand-m9-x3"}, "auto_augment='rand-m9-x3'"),
         ({"is_training": True, "scale": (1.0, 0.5)}, "scale="),
         ({"is_training": True, "affine": {"degree": 5}}, "did you mean 'degrees'"),
+        ({"is_training": True, "affine": {"degres": 5}}, "affine key='degres' is not known; did"),
         ({"is_training": True, "affine": {"translate": 3}}, "affine="),
     ],
 )

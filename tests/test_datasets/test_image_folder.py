@@ -192,6 +192,12 @@ def test_hidden_files_are_silent_and_others_are_reported(colour_folders, log):
     assert ".DS_Store" not in log[0]
 
 
+def test_a_listing_without_a_check_says_nothing(colour_folders, log):
+    (colour_folders / "red" / "notes.txt").write_text("x")
+    assert ImageFolder(colour_folders, check="none").ignored
+    assert log == []
+
+
 def test_links_to_files_and_folders_and_a_link_upwards(tmp_path, colour_folders):
     root = tmp_path / "linked"
     root.mkdir()
