@@ -14,7 +14,7 @@ from polaformer.datasets.sources import Reader
 from polaformer.errors import UserError
 
 _BLOCK = 1024
-_SECONDS_BETWEEN_LINES = 10
+_FIRST_LINE_AFTER, _SECONDS_BETWEEN_LINES = 2, 10
 
 
 class SampleError(UserError):
@@ -33,7 +33,7 @@ def bad_images(reader: Reader, full: bool) -> Iterator[tuple[int, str]]:
     """(index, reason) of every file of ``reader`` that is no sound picture, in order.
 
     ``full`` decodes every file; otherwise only those whose start and end do not show that they are
-    whole. Says how far it is every ten seconds.
+    whole. Says how far it is after two seconds and then every ten.
     """
 
     def look(index: int) -> str | None:
@@ -45,16 +45,16 @@ def bad_images(reader: Reader, full: bool) -> Iterator[tuple[int, str]]:
         return None
 
     count = len(reader.names)
-    told = time.monotonic()
+    tell_at = time.monotonic() + _FIRST_LINE_AFTER
     with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
         for start in range(0, count, _BLOCK):
             block = range(start, min(start + _BLOCK, count))
             for index, why in zip(block, pool.map(look, block), strict=True):
                 if why is not None:
                     yield index, why
-            if time.monotonic() - told > _SECONDS_BETWEEN_LINES:
-                told = time.monotonic()
-                print_log(f"checked {block.stop:,} of {count:,} images", "current")
+                if time.monotonic() >= tell_at:
+                    tell_at = time.monotonic() + _SECONDS_BETWEEN_LINES
+                    print_log(f"checked {index + 1:,} of {count:,} images", "current")
 
 
 def reason(error: Exception) -> str:

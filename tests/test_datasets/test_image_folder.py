@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from picture_sets import cut, noisy, write_classes
 from PIL import Image
 from torch.utils.data import DataLoader, default_collate
 
-from polaformer.datasets import ImageFolder, compare_classes
+from polaformer.datasets import ImageFolder, compare_classes, integrity
 from polaformer.errors import UserError
 from polaformer.registry import DATASETS
 
@@ -190,6 +192,16 @@ def test_hidden_files_are_silent_and_others_are_reported(colour_folders, log):
     assert len(log) == 1
     assert "notes.txt" in log[0]
     assert ".DS_Store" not in log[0]
+
+
+def test_a_check_that_takes_long_says_how_far_it_is(colour_folders, monkeypatch):
+    lines: list[str] = []
+    seconds = itertools.count(step=0.5)  # half a second per look at the clock
+    clock = SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr(integrity, "time", clock)
+    monkeypatch.setattr(integrity, "print_log", lambda text, logger: lines.append(text))
+    ImageFolder(colour_folders)
+    assert lines == ["checked 4 of 12 images"]
 
 
 def test_a_listing_without_a_check_says_nothing(colour_folders, log):
