@@ -27,6 +27,7 @@ from polaformer.checkpoint.errors import CheckpointError
 from polaformer.checkpoint.io import LoadReport, newest_valid, read_checkpoint, write_checkpoint
 from polaformer.engine import state
 from polaformer.engine.data import SeededDataset, start_worker
+from polaformer.engine.run_card import describe_data
 from polaformer.engine.weights import load_pretrained, load_start, take_pretrained
 from polaformer.errors import UserError
 from polaformer.registry import RUNNERS
@@ -85,6 +86,11 @@ class Runner(_Runner):
     def config_text(self) -> str:
         """The config as Python text; made once, because formatting is slow."""
         return self.cfg.pretty_text
+
+    @cached_property
+    def data_facts(self) -> dict[str, Any]:
+        """Size, classes and fingerprint of the training data; made once, for files are read."""
+        return describe_data(self.train_dataloader.dataset)
 
     def setup_env(self, env_cfg: dict) -> None:
         """As mmengine's; two runs of one process never share a name, and so no log or scalars."""

@@ -14,6 +14,7 @@ from polaformer.checkpoint.io import CheckpointError
 from polaformer.checkpoint.tables import table_grids
 from polaformer.compat.mmengine import OPAQUE, plain
 from polaformer.compat.versions import TESTED, installed
+from polaformer.engine import resuming
 from polaformer.engine.seeding import random_state, set_random_state
 from polaformer.errors import UserError
 from polaformer.version import __version__
@@ -75,6 +76,8 @@ def _meta(runner: Any, meta: dict[str, Any]) -> dict[str, Any]:
         "global_batch": getattr(loop, "global_batch", None),
         "seed": runner.seed,
         "cfg": text,
+        "config": plain(runner.cfg.to_dict()),
+        "data": runner.data_facts,
         "config_hash": config_hash(text),
         "experiment_name": runner.experiment_name,
         "time": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -156,13 +159,16 @@ def restore(runner: Any, checkpoint: dict[str, Any], filename: str) -> None:
     unwrapped(runner.model).load_state_dict(checkpoint["state_dict"], strict=True)
     _restore_position(runner, meta)
     runner.message_hub.load_state_dict(checkpoint["message_hub"])
+    resuming.warn_of_differences(runner, meta)
+    fresh = resuming.group_values(runner.optim_wrapper)
     try:
         runner.optim_wrapper.load_state_dict(checkpoint["optimizer"])
     except (ValueError, KeyError) as error:
         raise CheckpointError(
             f"cannot resume from {filename}: the optimiser of this config is another one: {error}"
         ) from error
-    _restore_schedulers(runner, checkpoint.get("param_schedulers") or [], filename)
+    _restore_schedulers(runner, checkpoint.get("param_schedulers") or [], fresh, filename)
+    resuming.prefer_config_values(runner, meta, fresh)
     named = dict(unwrapped(runner.model).named_parameters())
     for name, gradient in checkpoint.get("gradients", {}).items():
         named[name].grad = gradient.to(named[name])
@@ -184,15 +190,16 @@ def _restore_position(runner: Any, meta: dict[str, Any]) -> None:
         loop._epoch, loop._iter = meta["epoch"], meta["iter"]
 
 
-def _restore_schedulers(runner: Any, saved: list[dict], filename: str) -> None:
+def _restore_schedulers(
+    runner: Any, saved: list[dict], fresh: list[dict[str, Any]], filename: str
+) -> None:
     current = runner.param_schedulers or []
     if len(saved) != len(current):
         raise CheckpointError(
             f"cannot resume from {filename}: it holds {len(saved)} parameter schedulers and the "
             f"config has {len(current)}"
         )
-    for scheduler, state in zip(current, saved, strict=True):
-        scheduler.load_state_dict(state)
+    resuming.restore_schedules(runner, saved, fresh)
 
 
 FORMER_RUN = ("epoch_*.pth", "iter_*.pth", "best_*.pth", "last_checkpoint", "scalars.json")

@@ -25,7 +25,7 @@ class RunCardHook(Hook):
         if not is_main_process():
             return
         self.card = RunCard(runner.work_dir)
-        data = {"train": describe_data(runner.train_dataloader.dataset)}
+        data = {"train": runner.data_facts}
         if runner.val_loop is not None:
             data["val"] = describe_data(runner.val_dataloader.dataset)
         facts = {
