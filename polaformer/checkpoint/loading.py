@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -21,6 +22,8 @@ _DERIVED = ("*relative_position_index", "*attn_mask", "*RoPE.angle", "*RoPE_line
 # Absent from classifier checkpoints or older files; their absence is reported, not counted.
 _OPTIONAL = ("norms.*", "*.norms.*", "*num_batches_tracked")
 _SHOWN = 6
+# Segments of names that belong to the body of a network: unused ones mean another architecture.
+_BODY = re.compile(r"(^|\.)(stages?|blocks?|layers?)\d*\.")
 
 
 @dataclass
@@ -29,13 +32,15 @@ class LoadReport:
 
     ``total`` counts the tensors that the file could have provided: of the backbone alone where the
     file holds nothing for the rest of the model (``scope`` says which), without those that the user
-    exempted and without output norms that the file does not have.
+    exempted and without output norms that the file does not have. ``surplus`` names those of
+    ``ignored`` that lie in blocks or stages: the file's model is deeper or another one.
     """
 
     loaded: int
     total: int
     resized: list[str] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
+    surplus: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     mismatched: list[str] = field(default_factory=list)
     converter: str | None = None
@@ -99,10 +104,12 @@ def apply_state(
     state, matched, used = _best_match(source.state, target, converter)
     wanted, scope = _scope(module, target, set(matched.values()))
     by_target = {name: key for key, name in matched.items()}
+    unused = sorted(key for key in state if key not in matched)
     report = LoadReport(
         loaded=0,
         total=0,
-        ignored=sorted([*dropped, *(key for key in state if key not in matched)]),
+        ignored=sorted([*dropped, *unused]),
+        surplus=[key for key in unused if _BODY.search(key)],
         missing=sorted(set(target) - set(by_target)),
         converter=used.name if used else None,
         path=source.path,
@@ -118,7 +125,17 @@ def apply_state(
         raise CheckpointError(f"{source.label}: {report}; at least {min_match:.0%} must match")
     module.load_state_dict(ready, strict=False)
     logger.info("%s: %s", source.label, report)
+    if report.surplus:
+        logger.warning("%s: %s", source.label, surplus_text(report))
     return report
+
+
+def surplus_text(report: LoadReport) -> str:
+    """What ``report.surplus`` means, with an example."""
+    return (
+        f"{len(report.surplus)} tensors of blocks or stages have no place in this model, for "
+        f"example {report.surplus[0]}; is it another architecture, or a shallower one?"
+    )
 
 
 def _below(source: Source, prefix: str | None) -> tuple[Source, list[str]]:

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 from polaformer import compat
 from polaformer.checkpoint.errors import CheckpointError
 from polaformer.checkpoint.io import LoadReport, newest_valid, read_checkpoint, write_checkpoint
+from polaformer.checkpoint.loading import surplus_text
 from polaformer.engine import state
 from polaformer.engine.data import SeededDataset, start_worker
 from polaformer.engine.run_card import describe_data
@@ -306,6 +307,8 @@ class Runner(_Runner):
                 f"{report.path} does not hold the whole model: {len(lacking)} tensors are missing "
                 f"or of another shape, for example {lacking[0]}"
             )
+        if self._whole_model and report.surplus:
+            raise CheckpointError(f"{report.path} is of another model: {surplus_text(report)}")
         weights = {key: value.clone() for key, value in model.state_dict().items()}
         self.call_hook("after_load_checkpoint", checkpoint={"state_dict": weights})
         self._has_loaded = True

@@ -217,3 +217,20 @@ def test_unknown_converter_gets_the_nearest():
 def test_module_without_tensors():
     with pytest.raises(CheckpointError, match="no tensors to load into"):
         load_weights(nn.ReLU(), filled(Backbone()))
+
+
+def test_a_deeper_file_is_named(caplog):
+    """What the model has no place for in its body is a finding; a head or another part is not."""
+    state = filled(Classifier()) | {"backbone.layers.5.weight": torch.ones(3, 3)}
+    report = load_weights(Classifier(), state)
+    assert (report.loaded, report.total) == (12, 12)
+    assert report.surplus == ["backbone.layers.5.weight"]
+    assert "1 tensors of blocks or stages have no place in this model" in caplog.text
+    assert "example backbone.layers.5.weight" in caplog.text
+    caplog.clear()
+    extra = filled(Classifier()) | {"aux.weight": torch.ones(3), "backbone.norms.3.bias": 1}
+    assert load_weights(Classifier(), extra).surplus == []
+    teacher = {f"student.{k}": v for k, v in filled(Classifier()).items()}
+    teacher |= {f"teacher.{k}": v for k, v in filled(Classifier()).items()}
+    assert load_weights(Classifier(), teacher, prefix="student.").surplus == []
+    assert caplog.text == ""

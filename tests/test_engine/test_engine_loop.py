@@ -237,3 +237,12 @@ def test_the_learning_rate_follows_the_images_of_an_update(tmp_path):
     rates = runner.optim_wrapper.get_lr()
     assert set(rates["lr"]) == {rate / 2}
     assert rates.get("base_lr", [rate / 2]) == [rate / 2]
+
+
+def test_a_test_takes_no_deeper_model(tmp_path):
+    """Every weight of the model is in the file, and yet it is another model's."""
+    path = tmp_path / "deeper.pth"
+    state = {**ToyClassifier().state_dict(), "backbone.stages.0.blocks.1.weight": torch.ones(3)}
+    torch.save(state, path)
+    with pytest.raises(CheckpointError, match=r"another model: 1 tensors.*stages\.0\.blocks\.1"):
+        Runner.from_cfg(toy_config(tmp_path, load_from=str(path))).test()
