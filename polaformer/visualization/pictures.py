@@ -209,9 +209,18 @@ def _overview(drawn: Mapping[str, Path], out: Path) -> Path:
             x += image.width
         y += row[0].height
     page = _scaled(page, min(1.0, OVERVIEW_WIDTH / width))
-    # Maximum coverage keeps colours that are rare but carry meaning, such as that of mistakes.
-    colours = page.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    return save_image(colours, out)
+    return save_image(_with_palette(page), out)
+
+
+def _with_palette(page: Image.Image) -> Image.Image:
+    """``page`` in 256 colours, chosen from every 16th pixel: photographs have a million of them.
+
+    Maximum coverage keeps colours that are rare but carry meaning, such as that of mistakes.
+    """
+    size = (max(1, page.width // 4), max(1, page.height // 4))
+    sample = page.resize(size, Image.Resampling.NEAREST)
+    palette = sample.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2)
+    return page.quantize(palette=palette, dither=Image.Dither.NONE)
 
 
 def _scaled(image: Image.Image, factor: float) -> Image.Image:

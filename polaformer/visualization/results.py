@@ -10,8 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from polaformer.errors import UserError
 
@@ -51,16 +54,16 @@ class RunResults:
         named = _as_list(self.metrics.get("classes")) or _as_dict(self.metrics.get("per_class"))
         return [str(name) for name in named]
 
-    @property
+    @cached_property
     def confusion(self) -> list[list[float]]:
         """Counts per true and predicted class, empty unless they are square and fit ``classes``."""
-        rows = [_as_list(row) for row in _as_list(self.metrics.get("confusion"))]
-        counts = [[finite(value) for value in row] for row in rows]
-        size = len(self.classes)
-        fits = len(counts) == size and all(len(row) == size for row in counts)
-        if not fits or any(value is None or value < 0 for row in counts for value in row):
+        try:
+            counts = np.asarray(self.metrics.get("confusion"), dtype=np.float64)
+        except (TypeError, ValueError):
             return []
-        return [[value or 0.0 for value in row] for row in counts]
+        size = len(self.classes)
+        fits = size > 0 and counts.shape == (size, size)
+        return counts.tolist() if fits and bool((np.isfinite(counts) & (counts >= 0)).all()) else []
 
     @property
     def top1(self) -> float | None:

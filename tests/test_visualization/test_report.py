@@ -4,10 +4,12 @@ import errno
 import json
 import os
 import tarfile
+import time
 import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest_visualization import write, write_scalars
 from PIL import Image
@@ -15,7 +17,7 @@ from PIL import Image
 from polaformer.errors import UserError
 from polaformer.visualization import load_results, write_report
 from polaformer.visualization.figure import WRONG
-from polaformer.visualization.pictures import choose_predictions, draw_pictures
+from polaformer.visualization.pictures import _with_palette, choose_predictions, draw_pictures
 from polaformer.visualization.report import non_finite_steps, skipped_files
 
 VOID = {"meta", "img", "br"}
@@ -81,6 +83,16 @@ def test_the_overview_keeps_the_colour_of_mistakes(finished_run: Path) -> None:
         if max(abs(a - b) for a, b in zip(colour, wanted, strict=True)) < 12
     ]
     assert sum(near) > 300
+
+
+def test_an_overview_of_noise_takes_no_minute() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (600, 1300, 3), dtype=np.uint8)
+    started = time.process_time()
+    page = _with_palette(Image.fromarray(noise))
+    assert time.process_time() - started < 5
+    assert page.size == (1300, 600)
+    error = np.abs(np.asarray(page.convert("RGB")).astype(int) - noise).mean()
+    assert error < 32  # of 256; one grey for all would be 64
 
 
 def test_the_name_is_that_of_the_config(finished_run: Path) -> None:

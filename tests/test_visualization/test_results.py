@@ -99,7 +99,8 @@ def test_the_layout_of_mmengine_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "confusion", [None, [], [[1, 2]], [[1, 2], [3]], [[1, "x"], [0, 1]], [[1, -1], [0, 1]], 7]
+    "confusion",
+    [None, [], [[1, 2]], [[1, 2], [3]], [[1, "x"], [0, 1]], [[1, -1], [0, 1]], 7, {}, "ab"],
 )
 def test_a_confusion_matrix_that_does_not_fit_is_dropped(tmp_path: Path, confusion: object) -> None:
     text = json.dumps({"confusion": confusion, "classes": ["a", "b"]})
