@@ -242,7 +242,7 @@ def _report(runner: Any, metrics: Mapping[str, Any], checkpoint: Path) -> dict[s
 
     from polaformer.engine.hooks.logger import numbers
     from polaformer.engine.report import print_table
-    from polaformer.engine.run_card import write_json
+    from polaformer.engine.run_card import strict, write_json
 
     content: dict[str, Any] = {
         "checkpoint": str(checkpoint),
@@ -258,7 +258,7 @@ def _report(runner: Any, metrics: Mapping[str, Any], checkpoint: Path) -> dict[s
         write_json(Path(runner.work_dir) / "predictions.json", predictions)
         write_json(Path(runner.work_dir) / "metrics.json", content)
         runner.logger.info(f"metrics.json and predictions.json are in {runner.work_dir}")
-    return content
+    return strict(content)
 
 
 def _add_paths(predictions: list[dict[str, Any]], dataset: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shlex
@@ -18,12 +19,24 @@ import polaformer
 NAME = "run_card.json"
 
 
+def strict(value: Any) -> Any:
+    """``value`` with None for numbers that are not finite, which JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: strict(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(entry) for entry in value]
+    return value
+
+
 def write_json(path: str | Path, content: Any) -> None:
     """Write JSON atomically: a reader sees the old file or the new one, never half of it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(strict(content), indent=2, allow_nan=False)
+    temporary.write_text(f"{text}\n", encoding="utf-8")
     os.replace(temporary, path)
 
 

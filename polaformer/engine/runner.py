@@ -243,13 +243,16 @@ class Runner(_Runner):
             return str(source["checkpoint"] if isinstance(source, dict) else source)
         path, broken = newest_valid(self.work_dir)
         for bad, reason in broken:
-            self.logger.warning(f"skipping the broken checkpoint {bad}: {reason}")
+            if bad.exists():
+                self.logger.warning(f"skipping the broken checkpoint {bad}: {reason}")
+            else:
+                self.logger.warning(f"last_checkpoint names {bad}, which is missing")
         if path is not None:
             return str(path)
         if broken:
             raise UserError(
-                f"cannot resume: all {len(broken)} checkpoints in {self.work_dir} are broken. "
-                "Remove them, or train without --resume, to start from zero"
+                f"cannot resume: all {len(broken)} checkpoints in {self.work_dir} are broken or "
+                "missing. Remove them, or train without --resume, to start from zero"
             )
         self.logger.info(f"nothing to resume in {self.work_dir}: starting from zero")
         return None
@@ -268,6 +271,7 @@ class Runner(_Runner):
             return
         if self.resume_source is not None:
             self.resume(self.resume_source)
+            self._say_if_finished()
         else:
             self._resume = False
             if self._load_from is not None:
@@ -285,6 +289,16 @@ class Runner(_Runner):
             self.logger.warning(
                 f"{self.work_dir} holds a former run; its checkpoints and scalars are now in "
                 f"{moved} (--resume would have continued it)"
+            )
+
+    def _say_if_finished(self) -> None:
+        loop = self.train_loop
+        by_epoch = hasattr(loop, "set_position")
+        done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
+        if done >= end:
+            unit, key = ("epochs", "max_epochs") if by_epoch else ("iterations", "max_iters")
+            self.logger.warning(
+                f"already finished: {done} of {end} {unit} (raise train_cfg.{key} to go on)"
             )
 
     def load_checkpoint(  # type: ignore[override]

@@ -172,6 +172,9 @@ def restore(runner: Any, checkpoint: dict[str, Any], filename: str) -> None:
     named = dict(unwrapped(runner.model).named_parameters())
     for name, gradient in checkpoint.get("gradients", {}).items():
         named[name].grad = gradient.to(named[name])
+    if "gradients" in checkpoint:
+        # mmengine says so of every start between two updates; here nothing is lost.
+        runner.logger.addFilter(lambda record: "iterations is lost" not in record.getMessage())
     if "random_state" in checkpoint:
         set_random_state(checkpoint["random_state"])
 

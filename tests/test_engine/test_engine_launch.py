@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from polaformer.engine import launch
 from polaformer.engine.launch import TestOptions, TrainOptions, choose_device
 from polaformer.engine.report import class_rows, print_table
+from polaformer.engine.run_card import write_json
 from polaformer.errors import UserError
 
 CONFIG = """
@@ -219,3 +221,15 @@ def test_torchrun_trains_on_two_processes(config, tmp_path):
         6,
     )
     assert len(list((tmp_path / "two").glob("*.log"))) == 1
+
+
+def test_written_json_is_strict(tmp_path):
+    """JSON has no NaN; other readers stop at one."""
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    content = {"a": [1.5, math.nan], "b": {"c": -math.inf, "d": (1, None, True, "NaN")}}
+    write_json(tmp_path / "x.json", content)
+    read = json.loads((tmp_path / "x.json").read_text(), parse_constant=refuse)
+    assert read == {"a": [1.5, None], "b": {"c": None, "d": [1, None, True, "NaN"]}}

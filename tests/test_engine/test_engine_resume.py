@@ -8,9 +8,12 @@ import signal
 
 import pytest
 import torch
-from engine_toy import read_lines, run_toy, weights_of
+from engine_toy import read_lines, run_toy, toy_config, weights_of
+from mmengine.hooks import Hook
 
 from polaformer.checkpoint.errors import CheckpointError
+from polaformer.engine.hooks.interrupt import Interrupted
+from polaformer.engine.runner import Runner
 from polaformer.errors import UserError
 
 EPOCH = {"default_hooks": {"checkpoint": {"interval": 1, "save_best": "top1"}}}
@@ -200,3 +203,75 @@ def test_a_new_run_is_not_mixed_with_the_one_before(tmp_path, capsys):
     run_toy(tmp_path, **EPOCH, **{"train_cfg.max_epochs": 1})
     assert "its checkpoints and scalars are now in" in capsys.readouterr().out
     assert len(list(tmp_path.glob("previous_*"))) == 2
+
+
+def test_a_finished_run_says_so(tmp_path, capsys):
+    run_toy(tmp_path, **{"train_cfg.max_epochs": 2})
+    run_toy(tmp_path, resume=True, **{"train_cfg.max_epochs": 2})
+    log = capsys.readouterr().out
+    assert "already finished: 2 of 2 epochs (raise train_cfg.max_epochs to go on)" in log
+    run_toy(tmp_path, resume=True, **{"train_cfg.max_epochs": 3})
+    assert "already finished" not in capsys.readouterr().out
+
+
+def test_a_removed_newest_checkpoint_is_missing_not_broken(tmp_path, capsys):
+    run_toy(tmp_path, **{"train_cfg.max_epochs": 2})
+    (tmp_path / "epoch_2.pth").unlink()
+    capsys.readouterr()
+    runner = run_toy(tmp_path, resume=True, **{"train_cfg.max_epochs": 2})
+    log = capsys.readouterr().out
+    assert f"last_checkpoint names {tmp_path / 'epoch_2.pth'}, which is missing" in log
+    assert "broken" not in log
+    assert runner.resume_source == str(tmp_path / "epoch_1.pth")
+
+
+def test_a_validation_after_a_resume_is_noted_in_the_file(tmp_path):
+    """Killed before the validation, then in the next epoch: it is there once in the end."""
+    hooks = {**EPOCH, "train_cfg.max_epochs": 4}
+    run_and_die(tmp_path, **hooks, **traced(tmp_path / "x", kill_after_epoch=3))
+    saved = tmp_path / "epoch_2.pth"
+    run_toy(tmp_path, resume=True, load_from=str(saved), **{**hooks, "train_cfg.max_epochs": 2})
+    stored = torch.load(saved, weights_only=True)["message_hub"]["runtime_info"]
+    assert stored["validated_epoch"] == 2
+    third = torch.load(tmp_path / "epoch_3.pth", weights_only=True)["message_hub"]["runtime_info"]
+    assert third["validated_epoch"] == 2
+    run_and_die(tmp_path, resume=True, **hooks, **traced(tmp_path / "x", kill_after=20))
+    third = torch.load(tmp_path / "epoch_3.pth", weights_only=True)["message_hub"]["runtime_info"]
+    assert third["validated_epoch"] == 3
+    run_toy(tmp_path, resume=True, **hooks)
+    rows = [line["epoch"] for line in read_lines(tmp_path / "scalars.json") if "val/top1" in line]
+    assert rows == [1, 2, 3, 4]
+
+
+def test_files_of_interruptions_go_with_the_next_regular_checkpoint(tmp_path):
+    class Interrupt(Hook):
+        def __init__(self, at):
+            self.at = at
+
+        def before_train_iter(self, runner, batch_idx, data_batch=None):
+            if runner.iter + 1 == self.at:
+                signal.raise_signal(signal.SIGTERM)
+
+    for at, resume in [(8, False), (9, True)]:
+        runner = Runner.from_cfg(toy_config(tmp_path, resume=resume))
+        runner.register_hook(Interrupt(at))
+        with pytest.raises(Interrupted):
+            runner.train()
+    names = {path.name for path in tmp_path.glob("*.pth")}
+    assert names == {"epoch_1.pth", "iter_8.pth", "iter_9.pth"}
+    source = {"resume": True, "load_from": str(tmp_path / "iter_9.pth")}
+    run_toy(tmp_path / "other", **source, **{"train_cfg.max_epochs": 2})
+    assert (tmp_path / "iter_9.pth").exists()
+    run_toy(tmp_path, resume=True, **{"train_cfg.max_epochs": 2})
+    assert {path.name for path in tmp_path.glob("*.pth")} == {"epoch_1.pth", "epoch_2.pth"}
+
+
+def test_no_gradient_is_lost_and_none_is_said_to_be(tmp_path, capsys):
+    changes = {**MID_EPOCH, **ACCUMULATED, "train_cfg.max_epochs": 2}
+    run_toy(tmp_path, **changes)
+    source = {"resume": True, "load_from": str(tmp_path / "iter_4.pth")}
+    capsys.readouterr()
+    run_toy(tmp_path, **source, **changes)
+    log = capsys.readouterr().out
+    assert "iteration 4" in log
+    assert "is lost" not in log

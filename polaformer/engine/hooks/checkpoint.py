@@ -17,6 +17,9 @@ from polaformer.engine.hooks.health import BAD_STEPS, LAST_GOOD
 from polaformer.engine.state import unwrapped
 from polaformer.registry import HOOKS
 
+LEFTOVERS = "interrupt_files"
+"""Where the message hub keeps the names of files that interruptions of this run have written."""
+
 
 def not_finite(module: torch.nn.Module) -> list[str]:
     """The names of parameters and buffers that hold a value which is not finite."""
@@ -58,6 +61,25 @@ class CheckpointHook(_CheckpointHook):
             names = ["best_ckpt"] if len(keys) == 1 else [f"best_ckpt_{key}" for key in keys]
             paths = [_found_in(folder, hub.get_info(name)) for name in names]
             self._set_best_paths(dict(zip(keys, paths, strict=True)))
+        self._continue_from(runner, getattr(runner, "resume_source", None))
+
+    def _continue_from(self, runner: Any, source: str | None) -> None:
+        """Take the file of the run that is continued for the newest one.
+
+        Files that an interruption wrote into this folder are of no use after the next regular one.
+        """
+        hub = runner.message_hub
+        folder = os.path.realpath(os.path.dirname(source)) if source is not None else None
+        own = folder == os.path.realpath(runner.work_dir)
+        leftovers = set(hub.get_info(LEFTOVERS, [])) if own else set()
+        if source is not None:
+            self._saved_at, self.last_ckpt = runner.iter, source
+            if not hub.get_info(BAD_STEPS, 0):
+                hub.update_info(LAST_GOOD, source)
+            name = os.path.basename(source)
+            if own and self.by_epoch and name.startswith("iter_"):
+                leftovers.add(name)
+        hub.update_info(LEFTOVERS, sorted(leftovers))
 
     def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Store the best, then what is known now in the newest checkpoint too.
@@ -108,6 +130,9 @@ class CheckpointHook(_CheckpointHook):
         if not self._weights_good(runner):
             return
         stale = self._rotate(runner, step)
+        leftovers = runner.message_hub.get_info(LEFTOVERS, [])
+        stale += [os.path.join(runner.work_dir, name) for name in leftovers]
+        runner.message_hub.update_info(LEFTOVERS, [])
         filename = self.filename_tmpl.format(step)
         self.last_ckpt = self.file_backend.join_path(self.out_dir, filename)
         if self._saved_at != meta["iter"]:

@@ -27,6 +27,8 @@ class EarlyStoppingHook(_EarlyStoppingHook):
         if state is not None:
             self.best_score, self.wait_count = state["best_score"], state["wait_count"]
             runner.train_loop.stop_training = state["stopped"]
+            if state["stopped"]:
+                runner.logger.warning("already finished: the run had been stopped early")
 
     def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Judge the validation and note the state for the checkpoint."""
