@@ -15,6 +15,7 @@ from polaformer.config.measure import (
     states_per_weight,
     training_memory,
 )
+from polaformer.config.parts import part_mistakes
 from polaformer.config.plan import DataFound, Plan, Steps
 from polaformer.config.source import show
 from polaformer.config.trial import root_of
@@ -103,6 +104,7 @@ class _Check:
             lambda: self._problems(rules.batches(self.cfg, self.plan.data, self.processes)),
             self._count_steps,
             self._schedule,
+            self._parts,
             lambda: self._problems(rules.hooks(self.cfg, self._num_classes())),
             self._learning_rate,
             self._model,
@@ -243,6 +245,10 @@ class _Check:
         elif base and base != actual:
             text = f"off: lr {rate:g} is meant for {base} images per step, this run has {actual}"
             self.plan.notes.append(located(self.cfg, Finding("auto_scale_lr", text)))
+
+    def _parts(self) -> None:
+        steps = self.plan.steps
+        self._problems(part_mistakes(self.cfg, self.wrong, steps.per_epoch if steps else None))
 
     # Model --------------------------------------------------------------------------------------
 

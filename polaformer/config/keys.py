@@ -153,6 +153,8 @@ def _typed(
     keys = keywords_of(target)
     if path == "optim_wrapper":
         keys = replace(keys, names=(*keys.names, "constructor", "paramwise_cfg"))
+    if kind == "HOOKS":
+        keys = replace(keys, names=(*keys.names, "priority"))
     if kind == "PARAM_SCHEDULERS":
         keys = replace(keys, names=(*keys.names, "convert_to_iter_based"))
     if kind == "FUNCTIONS":

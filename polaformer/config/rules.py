@@ -189,7 +189,7 @@ def metric_names(cfg: Mapping[str, Any], num_classes: int | None) -> set[str] | 
         topk = evaluator.get("topk", (1, 5))
         prefix = f"{evaluator['prefix']}/" if evaluator.get("prefix") else ""
         for k in topk if isinstance(topk, list | tuple) else [topk]:
-            if num_classes is None or k <= num_classes:
+            if isinstance(k, int) and (num_classes is None or k <= num_classes):
                 names.add(f"{prefix}top{k}")
         names |= {f"{prefix}mean_class", f"{prefix}loss"}
     return names

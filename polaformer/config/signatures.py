@@ -195,8 +195,16 @@ def _initialisers(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
-    except Exception:  # an annotation that names something not importable tells us nothing
-        return {}
+    except Exception:  # one that names something not importable tells us nothing, the others do
+        return dict(_single_hints(function))
+
+
+def _single_hints(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    names = {**vars(typing), **getattr(function, "__globals__", {})}
+    for name, hint in getattr(function, "__annotations__", {}).items():
+        holder = types.SimpleNamespace(__annotations__={name: hint})
+        with suppress(Exception):
+            yield name, typing.get_type_hints(holder, names)[name]
 
 
 def _forwarded(target: Callable[..., Any]) -> set[str] | None:
@@ -229,6 +237,8 @@ def expected(hint: Any) -> tuple[type, ...] | None:
             allowed.append(origin)
         elif origin is None:
             allowed.append(type(None))
+        elif getattr(origin, "__name__", "") == "Tensor":
+            continue  # nothing that a text config can hold
         elif origin in (list, tuple, Sequence, Iterable):
             allowed += [list, tuple]
         elif origin in (dict, Mapping):

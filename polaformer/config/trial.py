@@ -12,6 +12,7 @@ from typing import Any
 
 from polaformer.config.keys import Finding
 from polaformer.config.measure import build_on_meta
+from polaformer.config.refusals import REFUSALS, refusal
 from polaformer.config.signatures import keywords_of, resolve
 from polaformer.errors import UserError
 
@@ -118,8 +119,8 @@ def optimizer_mistakes(cfg: Mapping[str, Any], model: Any) -> list[Finding]:
             built = OPTIM_WRAPPER_CONSTRUCTORS.build(constructor)
             if model is not None:
                 built(model)
-    except (UserError, ValueError) as error:
-        return [Finding("optim_wrapper", str(error))]
+    except REFUSALS as error:
+        return [Finding("optim_wrapper", refusal(error))]
     return []
 
 

@@ -188,12 +188,21 @@ def test_pretrained_weights_inside_the_model_must_exist(toy):
 
 
 def test_a_run_shortened_on_the_command_line_is_told_not_refused(toy):
-    plan = check_file("recipe.py", ["train_cfg.max_epochs=1"], sizes=False)
+    warmup = "param_scheduler = [dict(type='LinearLR', start_factor=0.1, end=2)]"
+    toy.child(warmup)
+    plan = check_file("child.py", ["train_cfg.max_epochs=1"], sizes=False)
     assert plan.sound
     assert any("warm-up of 2 epochs" in note for note in plan.notes)
-    toy.child("train_cfg = dict(max_epochs=1)")
+    toy.child(f"{warmup}\ntrain_cfg = dict(max_epochs=1)")
     (problem,) = problems("child.py")
     assert "param_scheduler.0.end" in problem
+
+
+def test_a_schedule_that_would_begin_after_its_end_is_refused_as_in_training(toy):
+    # The recipe's cosine begins at epoch 2; mmengine ends it with the training, at epoch 1.
+    (problem,) = problems("recipe.py", ["train_cfg.max_epochs=1"])
+    assert "param_scheduler.1.begin" in problem
+    assert "end should be larger than begin" in problem
 
 
 def test_learning_rate_rule(toy):

@@ -1,0 +1,120 @@
+"""Trial builds of hooks, schedulers and metrics: what their constructors refuse is told first."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from polaformer.config import schema
+from polaformer.config.keys import Context, Finding
+from polaformer.config.refusals import REFUSALS, refusal
+from polaformer.config.trial import quiet
+
+Build = Callable[[dict[str, Any]], Any]
+
+
+def part_mistakes(
+    cfg: Mapping[str, Any], wrong: set[str], epoch_length: int | None
+) -> Iterator[Finding]:
+    """What hooks, schedulers and metrics refuse; parts with a mistake in ``wrong`` are left out.
+
+    ``epoch_length`` is the number of steps of an epoch, for schedules in epochs that step with
+    every iteration.
+    """
+    from mmengine.registry import DefaultScope
+
+    for key, part, build in _parts(cfg, epoch_length or 1):
+        if build is not _hook and "train_cfg.max_epochs" in wrong:
+            continue
+        if any(k == key or k.startswith(f"{key}.") for k in wrong):
+            continue
+        try:
+            with quiet(), DefaultScope.overwrite_default_scope(cfg.get("default_scope")):
+                build(copy.deepcopy(dict(part)))
+        except REFUSALS as error:
+            text = refusal(error).removeprefix(f"{key.partition('.')[0]}: ")
+            yield Finding(_narrowed(key, part, text), text)
+
+
+def _narrowed(key: str, part: Mapping[str, Any], text: str) -> str:
+    """The key of the only argument that the sentence names, or ``key``."""
+    words = set(re.findall(r"\w+", text))
+    named = [name for name in part if name in words and name != "type"]
+    return f"{key}.{named[0]}" if len(named) == 1 else key
+
+
+def _parts(cfg: Mapping[str, Any], epoch_length: int) -> Iterator[tuple[str, Mapping, Build]]:
+    known = schema.default_hooks(Context.of(cfg).runner)
+    for key, hook in _entries("default_hooks", cfg.get("default_hooks")):
+        yield key, {**known.get(key.rpartition(".")[2], {}), **hook}, _hook
+    for key, hook in _entries("custom_hooks", cfg.get("custom_hooks")):
+        yield key, hook, _hook
+    for name in schema.EVALUATORS:
+        for key, metric in _typed(name, cfg.get(name)):
+            yield key, metric, _metric
+    if cfg.get("train_cfg") is not None:
+        for key, scheduler in _typed("param_scheduler", cfg.get("param_scheduler")):
+            yield key, scheduler, _scheduler(cfg, epoch_length)
+
+
+def _entries(key: str, node: Any) -> Iterator[tuple[str, Mapping]]:
+    """Every dict in a dict or a list of dicts."""
+    pairs = node.items() if isinstance(node, Mapping) else enumerate(node or ())
+    for name, value in pairs:
+        if isinstance(value, Mapping):
+            yield f"{key}.{name}", value
+
+
+def _typed(key: str, node: Any) -> Iterator[tuple[str, Mapping]]:
+    """A dict with type, or those in a list."""
+    if isinstance(node, Mapping) and "type" in node:
+        yield key, node
+    elif isinstance(node, list | tuple):
+        yield from _entries(key, node)
+
+
+def _hook(part: dict[str, Any]) -> None:
+    import torch
+    from mmengine.hooks import EMAHook
+    from mmengine.registry import HOOKS, MODELS
+    from mmengine.runner import get_priority
+
+    get_priority(part.pop("priority", "NORMAL"))
+    hook = HOOKS.build(part)
+    if isinstance(hook, EMAHook):  # its other arguments meet their reader when training starts
+        MODELS.build(dict(hook.ema_cfg), default_args={"model": torch.nn.Linear(1, 1)})
+
+
+def _metric(part: dict[str, Any]) -> None:
+    from mmengine.registry import EVALUATOR, METRICS
+
+    (EVALUATOR if "metrics" in part else METRICS).build(part)
+
+
+def _scheduler(cfg: Mapping[str, Any], epoch_length: int) -> Build:
+    """Builds a scheduler as the runner does, over an optimiser of one number."""
+
+    def build(part: dict[str, Any]) -> None:
+        loop = cfg["train_cfg"]
+        epochs = loop.get("max_epochs", 1)
+        end = epochs if part.get("by_epoch", True) else loop.get("max_iters", epochs * epoch_length)
+        part.setdefault("end", end)
+        try:
+            _build_scheduler(part, epoch_length)
+        except REFUSALS:
+            # Once more in the unit of the config, so that the message has its numbers.
+            _build_scheduler({**part, "convert_to_iter_based": False}, epoch_length)
+            raise
+
+    return build
+
+
+def _build_scheduler(part: dict[str, Any], epoch_length: int) -> None:
+    import torch
+    from mmengine.registry import PARAM_SCHEDULERS
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
+    given = {"optimizer": optimizer, "epoch_length": epoch_length}
+    PARAM_SCHEDULERS.build(copy.deepcopy(part), default_args=given)
