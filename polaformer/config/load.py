@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from mmengine.config import Config
 from polaformer.config import schema
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.overrides import CLI, apply_overrides, parse_overrides
-from polaformer.config.presets import apply_presets
+from polaformer.config.presets import apply_presets, switched
 from polaformer.config.source import ConfigFile, explain, read_chain, show
 from polaformer.errors import UserError, did_you_mean
 
@@ -26,6 +27,8 @@ class Origins:
 
     source: ConfigFile | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
+    switches: dict[str, str] = field(default_factory=dict)
+    """Key -> the switch of the command line that sets it, such as ``--resume``."""
 
 
 def load_config(
@@ -80,7 +83,7 @@ def read_config(
     wanted, refused = _refuse_helpers(wanted, source)
     findings = apply_overrides(cfg, wanted)
     problems += refused + [f"{CLI} {f.key}: {f.text}" for f in findings]
-    _remember(cfg, Origins(source, wanted))
+    _remember(cfg, Origins(source, wanted, switched(presets)))
     apply_presets(cfg, name=source.path.stem, **presets)
     return cfg, problems
 
@@ -96,10 +99,12 @@ def origins_of(cfg: Any) -> Origins:
 
 
 def where(cfg: Any, key: str) -> str:
-    """``file:line`` that sets ``key``, ``--cfg-options``, or an empty string."""
+    """``file:line`` that sets ``key``, ``--cfg-options`` or another switch, or an empty string."""
     origins = origins_of(cfg)
-    if any(key == k or key.startswith(f"{k}.") for k in origins.overrides):
-        return CLI
+    places = {**dict.fromkeys(origins.overrides, CLI), **origins.switches}
+    for name in reversed(places):
+        if key == name or key.startswith(f"{name}."):
+            return places[name]
     if origins.source is None:
         return ""
     parts = key.split(".")
@@ -112,9 +117,20 @@ def where(cfg: Any, key: str) -> str:
 
 def located(cfg: Any, finding: Finding) -> str:
     """A finding as one line: key, file and line, and the sentence."""
-    place = where(cfg, finding.key)
+    place = _place(cfg, finding)
     line = f"{finding.key} ({place}): {finding.text}" if place else f"{finding.key}: {finding.text}"
     return line + _left_over(cfg, finding)
+
+
+def _place(cfg: Any, finding: Finding) -> str:
+    """Where a finding is from; a value of the command line below its key may be meant as well."""
+    place = where(cfg, finding.key)
+    below = [key for key in origins_of(cfg).overrides if key.startswith(f"{finding.key}.")]
+    words = set(re.findall(r"\w+", finding.text))
+    named = [key for key in below if key.rpartition(".")[2] in words]
+    if named:
+        return f"{CLI} {' '.join(named)}"
+    return f"{place}; {CLI} {' '.join(below)}" if below else place
 
 
 def _left_over(cfg: Any, finding: Finding) -> str:

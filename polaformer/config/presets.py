@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +11,21 @@ from polaformer.errors import UserError, did_you_mean
 
 AMP_DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 _PLAIN = {None, "OptimWrapper", "AmpOptimWrapper"}
+
+_SWITCHES = {
+    "work_dir": ("--work-dir", "work_dir"),
+    "amp": ("--amp", "optim_wrapper.dtype"),
+    "seed": ("--seed", "randomness.seed"),
+    "deterministic": ("--deterministic", "randomness.deterministic"),
+    "resume": ("--resume", "load_from"),
+}
+"""Argument of ``apply_presets`` -> the switch on the command line and the key that it sets."""
+
+
+def switched(presets: Mapping[str, Any]) -> dict[str, str]:
+    """Config key -> the switch that sets it, of the presets that are given."""
+    given = {name for name, value in presets.items() if value is not None and value is not False}
+    return {key: switch for name, (switch, key) in _SWITCHES.items() if name in given}
 
 
 def apply_presets(

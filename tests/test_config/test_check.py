@@ -252,3 +252,27 @@ def test_one_mistake_in_the_model_does_not_hide_the_next(toy):
     for key, sentence in expected.items():
         assert [line for line in found if line.startswith(key) and sentence in line], (key, found)
     assert len(found) == len(expected)
+
+
+def test_a_value_of_the_command_line_is_told_as_such(toy):
+    (problem,) = problems("recipe.py", ["model.backbone.attention=LLXS"])
+    assert problem.startswith("model.backbone (--cfg-options model.backbone.attention): attention=")
+    # Two values may be meant where the sentence names neither.
+    changed = ["optim_wrapper.optimizer.eps=-1", "optim_wrapper.optimizer.weight_decay=0.1"]
+    (problem,) = problems("recipe.py", changed)
+    assert problem.startswith(
+        "optim_wrapper (_base_/schedule.py:1; --cfg-options optim_wrapper.optimizer.eps "
+        "optim_wrapper.optimizer.weight_decay): Invalid epsilon value"
+    )
+    (problem,) = problems(
+        "recipe.py", ["optim_wrapper.optimizer.eps=1e-8", "model.head.in_channels=7"]
+    )
+    assert "--cfg-options model.head.in_channels" in problem
+
+
+def test_a_switch_is_named_where_it_is_the_mistake(toy):
+    (toy.root / "README.md").write_text("words")
+    plan = check_file("recipe.py", presets={"resume": "README.md"}, sizes=False)
+    assert plan.problems == ["load_from (--resume): 'README.md' is not a weight file"]
+    plan = check_file("recipe.py", ["load_from=no.pth"], presets={"resume": True}, sizes=False)
+    assert plan.problems == []
