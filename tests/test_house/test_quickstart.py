@@ -78,7 +78,7 @@ def test_a_new_run_goes_through_all_steps(checkout: Path) -> None:
         "tools/prepare_data.py digits",
         f"tools/train.py {config} --work-dir work_dirs/quickstart",
         f"tools/test.py {config} work_dirs/quickstart/epoch_2.pth --work-dir work_dirs/quickstart",
-        "tools/report.py --predict work_dirs/quickstart",
+        "tools/report.py work_dirs/quickstart",
     ]
     assert "top-1 on the held-out digits: 98.50 %" in done.stdout
     assert f"{checkout}/work_dirs/quickstart/report.html" in done.stdout
