@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -142,28 +143,54 @@ class Plan:
         return found
 
 
-def summary_table(plans: Sequence[Plan]) -> Table:
-    """One row per config."""
+_NUMBERS = ("params M", "GMACs", "input", "GiB/step", "batch", "steps", "lr", "data")
+_FIRST_TO_GO = ("lr", "GiB/step", "steps", "batch", "data", "input", "GMACs", "params M")
+"""Columns in the order in which a narrow terminal loses them."""
+
+
+def summary_table(plans: Sequence[Plan], width: int) -> Table:
+    """One row per config; columns that do not fit into ``width`` are left out."""
     from rich.table import Table
     from rich.text import Text
 
-    folders = {os.path.dirname(plan.config) for plan in plans}
-    shared = folders.pop() if len(folders) == 1 else ""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(f"config in {shared}" if shared else "config", overflow="fold")
-    for name in ("params M", "GMACs", "input", "GiB/step", "batch", "steps", "lr"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("data")
-    table.add_column("verdict", no_wrap=True)
-    for plan in plans:
-        count = len(plan.problems)
-        verdict = "sound" if plan.sound else f"{count} problem{'s' * (count > 1)}"
-        table.add_row(
-            Text(plan.config[len(shared) + 1 :] if shared else plan.config),
-            *_cells(plan),
-            Text(verdict, style="green" if plan.sound else "red"),
-        )
+    folder, names = _names([plan.config for plan in plans])
+    columns = {"config": names}
+    columns |= dict(zip(_NUMBERS, map(list, zip(*map(_cells, plans), strict=True)), strict=True))
+    columns["verdict"] = [_verdict(plan) for plan in plans]
+    for name in _FIRST_TO_GO:
+        if _width_of(columns) > width:
+            del columns[name]
+    title = f"configs in {folder}" if folder else None
+    table = Table(box=None, pad_edge=False, header_style="bold", title=title)
+    table.title_justify, table.title_style = "left", ""
+    for name in columns:
+        overflow: Any = "fold" if name == "config" else "ellipsis"
+        justify: Any = "right" if name in _NUMBERS[:-1] else "left"
+        table.add_column(name, justify=justify, no_wrap=name != "config", overflow=overflow)
+    for plan, *cells, verdict in zip(plans, *columns.values(), strict=True):
+        told = Text(verdict, style="green" if plan.sound else "red")
+        table.add_row(*map(Text, cells), told)
     return table
+
+
+def _names(paths: Sequence[str]) -> tuple[str, list[str]]:
+    """The folder of most configs, and the name of each without it."""
+    folder = Counter(os.path.dirname(path) for path in paths).most_common(1)[0][0]
+    if not folder:
+        return "", list(paths)
+    at_home = [os.path.dirname(path) == folder for path in paths]
+    short = [os.path.basename(path).removesuffix(".py") for path in paths]
+    return folder, [s if home else p for s, home, p in zip(short, at_home, paths, strict=True)]
+
+
+def _verdict(plan: Plan) -> str:
+    count = len(plan.problems)
+    return "sound" if plan.sound else f"{count} problem{'s' * (count > 1)}"
+
+
+def _width_of(columns: Mapping[str, Sequence[str]]) -> int:
+    """Characters of a row, with two blanks between columns."""
+    return sum(max(map(len, (name, *cells))) + 2 for name, cells in columns.items()) - 2
 
 
 def _cells(plan: Plan) -> list[str]:

@@ -57,7 +57,8 @@ def _print(plans: Sequence[Plan]) -> None:
     console = Console(soft_wrap=False)
     if not console.is_terminal:
         console.width = max(console.width, NARROWEST)
-    console.print(plans[0].table() if len(plans) == 1 else summary_table(plans))
+    one = len(plans) == 1
+    console.print(plans[0].table() if one else summary_table(plans, console.width))
     for plan in plans:
         for kind, lines in (("note", plan.notes), ("problem", plan.problems)):
             if kind == "note" and len(plans) > 1:
