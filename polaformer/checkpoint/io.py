@@ -25,6 +25,7 @@ from polaformer.checkpoint.convert import Converter, converter_for, detect_ours
 from polaformer.checkpoint.errors import CheckpointError, UnsafeCheckpointError
 from polaformer.checkpoint.kinds import identify
 from polaformer.checkpoint.loading import LoadReport, Source, apply_state, label_of
+from polaformer.checkpoint.nesting import check_nesting, check_tree
 from polaformer.checkpoint.restricted import Refused, read_restricted
 from polaformer.checkpoint.state import ema_container, find_state, strip_prefixes
 from polaformer.checkpoint.tables import table_grids
@@ -48,9 +49,11 @@ def read_checkpoint(path: StatePath, map_location: str | torch.device = "cpu") -
             return load_file(path, device=str(map_location))
         except (SafetensorError, OSError, RuntimeError) as error:
             raise CheckpointError(f"{path} is damaged: {_first_line(error)}") from error
-    content = _read_torch(path, map_location)
+    well_formed = check_nesting(path, zipped=kind == "zip")
+    content = (_read_torch if well_formed else _read_plain)(path, map_location)
     if not isinstance(content, Mapping):
         raise CheckpointError(f"{path} holds a {type(content).__name__}, not a dict of weights")
+    check_tree(content, path)
     return dict(content)
 
 
@@ -63,6 +66,10 @@ def _read_torch(path: Path, map_location: str | torch.device) -> Any:
         raise CheckpointError(f"{path} cannot be read: {_first_line(error)}") from error
     except Exception as error:  # torch's reader fails in many ways; ours says why
         _log.debug("%s: not a weights-only file: %s", path, _first_line(error))
+    return _read_plain(path, map_location)
+
+
+def _read_plain(path: Path, map_location: str | torch.device) -> Any:
     try:
         return _move(read_restricted(path), torch.device(map_location))
     except Refused as refused:

@@ -7,7 +7,10 @@ import collections
 import io
 import os
 import pickle
+import random
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -241,3 +244,68 @@ def test_the_machine_hands_out_no_live_object():
         assert not callable(value)
     with pytest.raises(Refused, match=r"os\.system"):
         Machine(None).run(io.BytesIO(b"cos\nsystem\n."))
+
+
+MANY = 300_000
+STALLS = {
+    "deep_key": b"\x80\x02})" + b"\x85" * MANY + b"K\x01s.",
+    "deep_value": b"\x80\x02}U\x01a)" + b"\x85" * MANY + b"s.",
+    "deep_lists": b"\x80\x02}U\x01a" + b"]" * MANY + b"a" * (MANY - 1) + b"s.",
+    "deep_lists_from_outside": b"\x80\x02}U\x01a]q\x00" + b"h\x00]q\x00a0" * MANY + b"s.",
+    "doubled_key": b"\x80\x02})" + b"2\x86" * 60 + b"K\x01s.",
+    "doubled_key_by_memo": b"\x80\x02})" + b"q\x00h\x00\x86" * 60 + b"K\x01s.",
+    "doubled_in_items": b"\x80\x02}()" + b"2\x86" * 60 + b"K\x01u.",
+    "doubled_in_dict": b"\x80\x02()" + b"2\x86" * 60 + b"K\x01d.",
+    "doubled_in_set": b"\x80\x02}U\x01acbuiltins\nset\n](" + b")" + b"2\x86" * 60 + b"e\x85Rs.",
+    "doubled_in_ordered_dict": b"\x80\x02ccollections\nOrderedDict\n](]()"
+    + b"2\x86" * 60
+    + b"K\x01ee\x85R.",
+    "doubled_in_frozenset": b"\x80\x04}\x8c\x01a()" + b"2\x86" * 60 + b"\x91s.",
+    "doubled_value": b"\x80\x02}U\x01a]q\x00" + b"h\x00]q\x00ah\x00a0" * 60 + b"s.",
+    "contains_itself": b"\x80\x02}q\x00U\x01ah\x00s.",
+}
+
+
+@FORMATS
+def test_nesting_that_would_crash_or_stall_is_refused(tmp_path, zipped):
+    """In a process of its own: what is tested for would end this one, or never end."""
+    for name, body in STALLS.items():
+        write_raw(tmp_path / name, body, zipped)
+    program = (
+        "import sys\n"
+        "from polaformer.checkpoint import CheckpointError, find_state, read_checkpoint\n"
+        "for path in sys.argv[1:]:\n"
+        "    try:\n"
+        "        find_state(read_checkpoint(path))\n"
+        "    except CheckpointError as error:\n"
+        "        print(error, flush=True)\n"
+    )
+    paths = [str(tmp_path / name) for name in STALLS]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *paths], capture_output=True, text=True, timeout=100
+    )
+    told = done.stdout.splitlines()
+    assert [line.partition(" is refused: ")[0] for line in told] == paths
+    assert done.returncode == 0
+
+
+@FORMATS
+def test_usual_nesting_is_read(tmp_path, zipped):
+    """Shared parts, keys of several values, the state of Python's generator, nested settings."""
+    shared = {"betas": (0.9, 0.999), "list": [1, 2]}
+    deep: object = 1
+    for _ in range(50):
+        deep = {"a": [deep]}
+    content = {
+        "model": {"w": torch.ones(2)},
+        ("a", ("b", 1)): 1,
+        "groups": [shared] * 1000,
+        "random": random.getstate(),
+        "long": tuple(range(30_000)),
+        "deep": deep,
+    }
+    path = tmp_path / "usual.pth"
+    torch.save(content, path, _use_new_zipfile_serialization=zipped)
+    read = read_checkpoint(path)
+    read["model"] = content["model"]
+    assert read == content
