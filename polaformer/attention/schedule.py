@@ -36,6 +36,7 @@ def parse_schedule(attention: Any, depths: Sequence[int], field: str = "attentio
     if isinstance(attention, str) and "*" not in attention and "+" not in attention:
         if attention.isupper():
             return _from_letters(attention, depths, field)
+        _refuse_small_letters(attention, depths, field)
         flat = [_entry(attention, field)] * blocks
     elif isinstance(attention, str):
         flat = list(islice(cycle(_from_pattern(attention, field)), blocks))
@@ -54,6 +55,13 @@ def parse_schedule(attention: Any, depths: Sequence[int], field: str = "attentio
 def _by_stage(flat: list[dict[str, Any]], depths: Sequence[int]) -> Schedule:
     entries = iter(flat)
     return [list(islice(entries, depth)) for depth in depths]
+
+
+def _refuse_small_letters(word: str, depths: Sequence[int], field: str) -> None:
+    """A word such as 'llss' that is no attention but would be letters, one a stage."""
+    letters = word.upper()
+    if len(word) == len(depths) and set(letters) <= set(LETTERS) and word not in ATTENTIONS.names():
+        raise UserError(f"{field}='{word}': stage letters are capital; did you mean '{letters}'?")
 
 
 def _from_letters(letters: str, depths: Sequence[int], field: str) -> Schedule:

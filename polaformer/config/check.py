@@ -260,8 +260,18 @@ class _Check:
         if model is None:
             return
         self.plan.model = _describe(model)
+        self._last_stage(model)
         if self.sizes:
             self._sizes(model)
+
+    def _last_stage(self, model: Any) -> None:
+        """A head reads the last map of its backbone; stages after it are not built."""
+        backbone = getattr(model, "backbone", None)
+        last, stages = getattr(backbone, "out_indices", ()), len(getattr(backbone, "depths", ()))
+        if hasattr(model, "head") and last and last[-1] + 1 < stages:
+            text = f"the head reads stage {last[-1] + 1} of {stages}; later stages are not built"
+            note = Finding("model.backbone.out_indices", text)
+            self.plan.notes.append(located(self.cfg, note))
 
     def _sizes(self, model: Any) -> None:
         wrapper = self._dict("optim_wrapper")

@@ -161,6 +161,7 @@ def test_metric_to_save_by_must_exist(toy):
         ("model.head.in_channels=7", ["model.head.in_channels is 7", "128"]),
         ("model.backbone.attention=LLLLL", ["LLLLL"]),
         ("model.backbone.attention=sofmax", ["softmax"]),
+        ("model.backbone.attention=llss", ["letters are capital; did you mean 'LLSS'?"]),
         ("model.backbone.arch=huge", ["huge"]),
         ("optim_wrapper.optimizer.lr=0", ["optim_wrapper.optimizer.lr", "above 0"]),
         ("auto_scale_lr.enable=True", ["base_batch_size"]),
@@ -276,3 +277,14 @@ def test_a_switch_is_named_where_it_is_the_mistake(toy):
     assert plan.problems == ["load_from (--resume): 'README.md' is not a weight file"]
     plan = check_file("recipe.py", ["load_from=no.pth"], presets={"resume": True}, sizes=False)
     assert plan.problems == []
+
+
+def test_a_classifier_that_reads_an_early_stage_is_told(toy):
+    plan = check_file("recipe.py", ["model.backbone.out_indices=(0,1)"], sizes=False)
+    assert plan.sound
+    (note,) = plan.notes
+    assert note.startswith(
+        "model.backbone.out_indices (--cfg-options): the head reads stage 2 of 4"
+    )
+    last = check_file("recipe.py", ["model.backbone.out_indices=(0,3)"], sizes=False)
+    assert last.notes == []
