@@ -18,6 +18,12 @@ from polaformer.config.presets import apply_presets, switched
 from polaformer.config.source import ConfigFile, explain, read_chain, show
 from polaformer.errors import UserError, did_you_mean
 
+IMPORTS = "custom_imports"
+_MERGED = re.compile(
+    r"(?P<key>\w+)=.* in child config cannot inherit .* of type <class '(?P<kind>\w+)'>", re.DOTALL
+)
+"""mmengine's words for a dict that meets something else in a base."""
+
 Overrides = Mapping[str, Any] | Sequence[str] | None
 
 
@@ -180,11 +186,30 @@ def _explain_failure(error: Exception, source: ConfigFile) -> str:
         return _duplicates(source)
     if "Failed to import custom modules" in text:
         return f"{source.at('custom_imports')}: custom_imports: {error.__cause__}"
+    merged = _MERGED.match(text)
+    if merged:
+        return _other_kind(merged["key"], merged["kind"], source)
     paths = {str(file.path): file for file in source.chain()}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if "custom_imports" in (frame.line or ""):
+            where = next((f.at(IMPORTS) for f in source.chain() if IMPORTS in f.lines), "")
+            return f"{where}: {IMPORTS} expects dict(imports=['my_module', …])"
         if frame.filename in paths:
             return f"{show(frame.filename)}:{frame.lineno}: {type(error).__name__}: {text}"
     return f"{show(source.path)}: {text.splitlines()[0] if text else type(error).__name__}"
+
+
+def _other_kind(name: str, kind: str, source: ConfigFile) -> str:
+    """A dict over something else of a base, which cannot be merged."""
+    keys = [k for f in source.chain() for k in f.lines if k.rpartition(".")[2] == name]
+    key = next((k for k in keys if source.texts.get(k, "").startswith(("dict(", "{"))), name)
+    wanted = schema.expected_container(key)
+    if wanted is not None and Mapping not in wanted:
+        return f"{source.at(key)}: {key} is a dict here; a list is expected, as in [dict(type=…)]"
+    return (
+        f"{source.at(key)}: {key} is a dict here, but a base has a {kind} there; write a {kind}, "
+        "or add _delete_=True to the dict to put it in its place"
+    )
 
 
 def _duplicates(source: ConfigFile) -> str:

@@ -244,3 +244,34 @@ def test_a_module_that_cannot_be_imported_is_named_with_its_line(tree):
 def test_a_linked_config_keeps_its_name(tree):
     (tree.root / "mine.py").symlink_to(tree.root / "recipe.py")
     assert load_config("mine.py").work_dir == "work_dirs/mine"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "custom_imports = 'x'",
+            "child.py:3: custom_imports expects dict(imports=['my_module', …])",
+        ),
+        (
+            "custom_imports = dict(import_=['x'])",
+            "child.py:3: custom_imports expects dict(imports=",
+        ),
+        ("custom_imports = dict(imports=5)", "child.py:3: custom_imports expects dict(imports="),
+        (
+            "custom_hooks = dict(type='EMAHook')",
+            "child.py:3: custom_hooks is a dict here; a list is expected, as in [dict(type=…)]",
+        ),
+        (
+            "param_scheduler = dict(end=3)",
+            "child.py:3: param_scheduler is a dict here, but a base has a list there; write a list",
+        ),
+    ],
+)
+def test_a_dict_where_a_base_or_mmengine_wants_something_else(tree, text, message):
+    tree.write("hooks.py", "_base_ = './recipe.py'\ncustom_hooks = []")
+    tree.write("child.py", f"_base_ = './hooks.py'\n\n{text}")
+    with pytest.raises(UserError) as caught:
+        load_config("child.py")
+    assert str(caught.value).startswith(message)
+    assert "Traceback" not in str(caught.value)
