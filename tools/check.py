@@ -28,6 +28,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.processes is not None and args.processes < 1:
         parser.error(f"--processes {args.processes}: expected 1 or more")
+    if args.explain is not None and not args.explain.strip():
+        parser.error("--explain needs a key such as optim_wrapper.optimizer.lr")
+    if args.explain and args.json:
+        parser.error("--json and --explain cannot be given together")
     return args
 
 

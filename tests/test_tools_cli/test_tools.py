@@ -67,6 +67,8 @@ def test_help_imports_nothing_heavy(tool):
         ("test", ["x.py", "y.pth", "--outt", "z"], ["'--out'"]),
         ("check", ["x.py", "--processes", "0"], ["expected 1 or more"]),
         ("check", ["x.py", "--explian", "z"], ["'--explain'"]),
+        ("check", ["x.py", "--explain", ""], ["--explain needs a key"]),
+        ("check", ["x.py", "--explain", "model", "--json"], ["cannot be given together"]),
     ],
 )
 def test_wrong_command_line(tool, words, parts):
