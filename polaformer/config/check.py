@@ -11,7 +11,6 @@ from polaformer.config import rules, trial
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.load import CLI, Overrides, located, origins_of, read_config, where
 from polaformer.config.measure import (
-    measure,
     states_per_weight,
     training_memory,
 )
@@ -275,10 +274,12 @@ class _Check:
 
     def _sizes(self, model: Any) -> None:
         wrapper = self._dict("optim_wrapper")
-        cost = measure(model, self._input_size(model), _half_type(wrapper))
+        size = self._input_size(model)
+        cost, mistakes = trial.cost_of(model, size, _half_type(wrapper))
+        self._problems(mistakes)
         self.plan.cost = cost
         loader = self.cfg.get("train_dataloader")
-        if self.plan.steps is None or not isinstance(loader, Mapping):
+        if cost is None or self.plan.steps is None or not isinstance(loader, Mapping):
             return
         optimizer = wrapper.get("optimizer") or {}
         averaged = any("EMA" in str(h.get("type")) for h in self.cfg.get("custom_hooks") or [])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polaformer.config.keys import Finding
-from polaformer.config.measure import build_on_meta
+from polaformer.config.measure import Cost, build_on_meta, measure
 from polaformer.config.refusals import REFUSALS, refusal
 from polaformer.config.signatures import keywords_of, resolve
 from polaformer.errors import UserError
@@ -93,10 +93,24 @@ def _try(
             return build_on_meta(part, scope), []
     except UserError as error:
         return None, [Finding(key, str(error))]
-    except TypeError as error:
-        if "required" not in str(error):
-            raise
-        return None, [] if lenient else [Finding(key, str(error).replace(".__init__()", ""))]
+    except Exception as error:  # also a fault of ours is better told before training than in it
+        if isinstance(error, TypeError) and "required" in str(error):
+            return None, [] if lenient else [Finding(key, str(error).replace(".__init__()", ""))]
+        return None, [Finding(key, f"{part.get('type')} cannot be built: {_named(error)}")]
+
+
+def _named(error: Exception) -> str:
+    """The exception's name and its first line."""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
+
+
+def cost_of(model: Any, size: tuple[int, int], half: Any) -> tuple[Cost | None, list[Finding]]:
+    """What ``measure`` finds out with one image, or that the model cannot take it."""
+    try:
+        return measure(model, size, half), []
+    except Exception as error:  # whatever stops this image stops the first of the training
+        text = f"{type(model).__name__} fails on an image of {size[0]} x {size[1]}: {_named(error)}"
+        return None, [Finding("model", text)]
 
 
 def optimizer_mistakes(cfg: Mapping[str, Any], model: Any) -> list[Finding]:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import functools
+
 import pytest
 from PIL import Image
 
+from polaformer.backbones import PolaPVT
 from polaformer.config.check import check_config, check_file
 from polaformer.config.load import load_config
 
@@ -288,3 +291,22 @@ def test_a_classifier_that_reads_an_early_stage_is_told(toy):
     )
     last = check_file("recipe.py", ["model.backbone.out_indices=(0,3)"], sizes=False)
     assert last.notes == []
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero\nsecond line"), TypeError("no")])
+@pytest.mark.parametrize("place", ["__init__", "forward"])
+def test_whatever_a_model_raises_is_a_problem(toy, monkeypatch, error, place):
+    """Never a traceback, and never 'sound' for a model whose first step would fail."""
+
+    @functools.wraps(getattr(PolaPVT, place))
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(PolaPVT, place, fail)
+    (problem,) = check_file("recipe.py").problems
+    key, text = {
+        "__init__": ("model.backbone (", "): polaformer.PolaPVT cannot be built: "),
+        "forward": ("model (", "): ImageClassifier fails on an image of 32 x 32: "),
+    }[place]
+    assert problem.startswith(key)
+    assert problem.endswith(f"{text}{type(error).__name__}: {str(error).splitlines()[0]}")
