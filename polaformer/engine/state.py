@@ -205,7 +205,15 @@ def _restore_schedulers(
     resuming.restore_schedules(runner, saved, fresh)
 
 
-FORMER_RUN = ("epoch_*.pth", "iter_*.pth", "best_*.pth", "last_checkpoint", "scalars.json")
+FORMER_RUN = (
+    "epoch_*.pth",
+    "iter_*.pth",
+    "best_*.pth",
+    "last_checkpoint",
+    "scalars.json",
+    "metrics.json",
+    "predictions.json",
+)
 
 
 def set_aside(work_dir: str, name: str) -> Path | None:

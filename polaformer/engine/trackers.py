@@ -21,7 +21,7 @@ from mmengine.dist import is_main_process
 from mmengine.logging import MMLogger
 from mmengine.utils import ManagerMixin
 
-from polaformer.engine.run_card import write_json
+from polaformer.engine.run_card import strict, write_json
 from polaformer.registry import VISBACKENDS, VISUALIZERS
 
 SCALARS = "scalars.json"
@@ -99,7 +99,7 @@ class LocalBackend(Tracker):
     def _log(self, scalars: dict[str, float], step: int) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({**scalars, "step": step}) + "\n")
+            stream.write(json.dumps(strict({**scalars, "step": step}), allow_nan=False) + "\n")
 
 
 def _upto(line: str, iteration: int) -> bool:

@@ -391,3 +391,23 @@ def test_a_default_hook_can_be_taken_out(tmp_path):
     names = runner.get_hooks_info()
     assert "HealthHook" not in names
     assert "RunCardHook" in names
+
+
+def test_scalars_that_are_not_finite_are_null(tmp_path):
+    backend = trackers.LocalBackend(str(tmp_path))
+    backend.log({"loss": float("nan"), "lr": 0.1}, 1)
+    (line,) = (tmp_path / "scalars.json").read_text().splitlines()
+    assert json.loads(line, parse_constant=pytest.fail) == {"loss": None, "lr": 0.1, "step": 1}
+
+
+def test_an_interruption_among_bad_steps_saves_nothing(tmp_path):
+    runner = types.SimpleNamespace(
+        iter=7,
+        work_dir=str(tmp_path),
+        message_hub=types.SimpleNamespace(get_info=lambda key, default: 3),
+    )
+    hook = interrupt.InterruptHook()
+    hook._asked = signal.SIGTERM
+    with pytest.raises(Interrupted, match="not saved"):
+        hook.after_train_iter(runner, 0)
+    assert list(tmp_path.iterdir()) == []

@@ -14,6 +14,7 @@ from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import Hook
 
 from polaformer.engine.hooks.checkpoint import write_last
+from polaformer.engine.hooks.health import BAD_STEPS
 from polaformer.registry import HOOKS
 
 GRACE_SECONDS = 5.0
@@ -71,9 +72,15 @@ class InterruptHook(Hook):
     def after_train_iter(
         self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: dict | None = None
     ) -> None:
-        """Save and stop if a signal has come."""
+        """Save and stop if a signal has come; while steps are not finite nothing is saved."""
         if not self._agreed(runner):
             return
+        if runner.message_hub.get_info(BAD_STEPS, 0):
+            self._ended = True
+            raise Interrupted(
+                f"stopped after iteration {runner.iter + 1}; not saved, as the last steps were not "
+                "finite"
+            )
         name = f"iter_{runner.iter + 1}.pth"
         runner.save_checkpoint(runner.work_dir, name, by_epoch=False)
         path = os.path.join(runner.work_dir, name)
