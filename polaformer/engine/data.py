@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence, Sized
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -48,6 +49,22 @@ def start_worker(init: Callable[[int], None] | None, worker: int) -> None:
 def _end_later(number: int, frame: Any) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(LAST_SECONDS)
+
+
+@contextmanager
+def dead_workers_told() -> Iterator[None]:
+    """Turn torch's error about a loading process that died, raised anywhere, into a UserError."""
+    try:
+        yield
+    except Exception as error:
+        found = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) ([^.\n]*)", str(error))
+        if found is None:
+            raise
+        raise UserError(
+            f"a process that loads images (pid {found[1]}) {found[2]}: most often memory or shared "
+            "memory (/dev/shm) was short. Take a smaller train_dataloader.num_workers or "
+            "val_dataloader.num_workers (0 loads in the main process) and continue with --resume"
+        ) from error
 
 
 class SeededDataset:

@@ -16,7 +16,13 @@ from engine_toy import ToyDataset
 from torch.utils.data import DataLoader, Subset
 
 from polaformer.engine import data as data_module
-from polaformer.engine.data import EpochSampler, SeededDataset, SeededIndex, start_worker
+from polaformer.engine.data import (
+    EpochSampler,
+    SeededDataset,
+    SeededIndex,
+    dead_workers_told,
+    start_worker,
+)
 from polaformer.engine.seeding import derive_seed, random_state, seed_everything, set_random_state
 from polaformer.errors import UserError
 
@@ -170,3 +176,34 @@ def test_a_worker_that_is_not_fetched_ends_by_itself(monkeypatch):
     os.kill(worker, signal.SIGTERM)
     with pytest.raises(RuntimeError, match="Alarm clock"):
         time.sleep(20)
+
+
+def test_a_killed_worker_is_one_clear_line():
+    batches = iter(pid_loader())
+    worker = next(batches)
+    os.kill(worker, signal.SIGKILL)
+    with pytest.raises(UserError) as caught, dead_workers_told():
+        time.sleep(20)  # torch raises wherever the main process is
+    message = str(caught.value)
+    assert f"(pid {worker}) is killed by signal: Killed: " in message
+    assert "train_dataloader.num_workers" in message
+    assert "--resume" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("DataLoader worker (pid(s) 12, 13) exited unexpectedly", "(pid 12, 13) exited"),
+        (
+            "cannot write x: DataLoader worker (pid 7) is killed by signal: Bus error. It",
+            "Bus error",
+        ),
+        ("CUDA error: out of memory", None),
+        ("Caught ValueError in DataLoader worker process 0.", None),
+    ],
+)
+def test_other_errors_keep_their_type(text, told):
+    with pytest.raises(UserError if told else RuntimeError) as caught, dead_workers_told():
+        raise RuntimeError(text)
+    assert (told or text) in str(caught.value)
