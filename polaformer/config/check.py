@@ -16,6 +16,7 @@ from polaformer.config.measure import (
 )
 from polaformer.config.parts import part_mistakes
 from polaformer.config.plan import DataFound, Plan, Steps
+from polaformer.config.refusals import REFUSALS, refusal
 from polaformer.config.source import show
 from polaformer.config.trial import root_of
 from polaformer.errors import UserError
@@ -164,6 +165,8 @@ class _Check:
                     self._no_data(key, dataset, str(error))
                 told.add(str(error))
                 self._expected(split, dataset)
+            except REFUSALS as error:
+                self._problem(key, refusal(error))
 
     def _no_data(self, key: str, dataset: Mapping[str, Any], text: str) -> None:
         absent = not Path(root_of(dataset)).expanduser().exists()
@@ -225,16 +228,16 @@ class _Check:
     def _learning_rate(self) -> None:
         optimizer = self._dict("optim_wrapper").get("optimizer")
         rate = optimizer.get("lr") if isinstance(optimizer, Mapping) else None
-        if not isinstance(rate, int | float):
+        batch = self._dict("train_dataloader").get("batch_size", 1)
+        if not isinstance(rate, int | float) or not isinstance(batch, int):
             return
         if rate <= 0:
             self._problem("optim_wrapper.optimizer.lr", f"{rate}; allowed: above 0")
             return
         rule = self._dict("auto_scale_lr")
         base = rule.get("base_batch_size")
-        loader = self._dict("train_dataloader")
         every = self._dict("optim_wrapper").get("accumulative_counts", 1)
-        actual = loader.get("batch_size", 1) * self.processes * every
+        actual = batch * self.processes * every
         self.plan.lr = float(rate)
         if rule.get("enable") and base is None:
             self._problem("auto_scale_lr", "enable=True needs base_batch_size")

@@ -49,6 +49,7 @@ class Context:
     def of(cls, cfg: Mapping[str, Any]) -> Context:
         """The context of a whole config."""
         scope = cfg.get("default_scope")
+        scope = scope if isinstance(scope, str) else None
         kind = cfg.get("runner_type")
         return cls(scope, None if kind is None else resolve(kind, "RUNNERS", scope))
 

@@ -111,7 +111,7 @@ def batches(
         if not isinstance(loader, Mapping):
             continue
         size, workers = loader.get("batch_size", 1), loader.get("num_workers", 0)
-        if isinstance(size, int) and size < 1:
+        if size is None or (isinstance(size, int) and size < 1):
             yield Finding(f"{key}.batch_size", f"{size}; allowed: 1 and more")
             continue
         if isinstance(workers, int) and workers < 0:

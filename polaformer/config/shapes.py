@@ -17,6 +17,8 @@ class Shape:
     none: bool = False
     listed: bool = False
     """Whether a list of such dicts may stand there too."""
+    function: bool = False
+    """Whether a function may stand there too."""
 
     def __str__(self) -> str:
         text = "a dict with type" if self.typed else "a dict"
@@ -25,7 +27,13 @@ class Shape:
 
 
 _PART = Shape(none=True, listed=True)
-_LOADER = {"dataset": Shape(), "sampler": Shape(), "batch_sampler": Shape(none=True)}
+_LOADER = {
+    "dataset": Shape(),
+    "sampler": Shape(),
+    "batch_sampler": Shape(none=True),
+    "collate_fn": Shape(function=True),
+    "worker_init_fn": Shape(none=True, function=True),
+}
 _LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
 
 SHAPES = {
@@ -58,7 +66,7 @@ def misshapen(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _mistakes(key: str, value: Any, shape: Shape) -> Iterator[tuple[str, str]]:
-    if value is None and shape.none:
+    if (value is None and shape.none) or (shape.function and callable(value)):
         return
     if shape.listed and isinstance(value, list | tuple):
         for index, item in enumerate(value):

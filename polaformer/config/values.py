@@ -78,14 +78,23 @@ _LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
 CHOICES: dict[str, tuple[str, ...]] = {
     "launcher": ("none", "pytorch", "slurm", "mpi"),
     "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "env_cfg.mp_cfg.mp_start_method": ("fork", "spawn", "forkserver"),
     "optim_wrapper.dtype": ("float16", "bfloat16", "float32", "float64"),
     **{f"{loader}.dataset.check": _CHECKS for loader in _LOADERS},
 }
 """Dotted key -> words that are allowed there."""
 
+FLAGS = (
+    "env_cfg.cudnn_benchmark",
+    "log_processor.by_epoch",
+    "param_scheduler.convert_to_iter_based",
+    "param_scheduler.*.convert_to_iter_based",
+)
+"""Keys of which only True and False make sense, though any value would be taken for one."""
+
 
 def wrong_values(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Key and sentence for every value outside of ``RANGES`` and ``CHOICES``."""
+    """Key and sentence for every value outside of ``RANGES``, ``CHOICES`` and ``FLAGS``."""
     for pattern, allowed in RANGES.items():
         for key, value in found_at(cfg, pattern):
             if not allowed.holds(value):
@@ -95,6 +104,10 @@ def wrong_values(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if not _may_be(key, value, words, cfg):
                 hint = did_you_mean(str(value), words)
                 yield key, f"{value!r}; {hint + ' ' if hint else ''}allowed: {', '.join(words)}"
+    for pattern in FLAGS:
+        for key, value in found_at(cfg, pattern):
+            if not (value is None or isinstance(value, bool)):
+                yield key, f"expects True or False, got {value!r}"
     yield from _scope(cfg.get("default_scope"))
 
 
@@ -102,7 +115,7 @@ def _may_be(key: str, value: Any, words: tuple[str, ...], cfg: Mapping[str, Any]
     if value is None or value in words:
         return True
     if key == "log_level":
-        return isinstance(logging.getLevelName(value), int)
+        return isinstance(value, str) and isinstance(logging.getLevelName(value), int)
     if key.endswith(".dataset.check"):  # what 'check' means to foreign data sets is theirs
         kind = cfg[key.split(".")[0]]["dataset"].get("type")
         return not str(kind).startswith("polaformer.")

@@ -310,3 +310,17 @@ def test_whatever_a_model_raises_is_a_problem(toy, monkeypatch, error, place):
     }[place]
     assert problem.startswith(key)
     assert problem.endswith(f"{text}{type(error).__name__}: {str(error).splitlines()[0]}")
+
+
+@pytest.mark.parametrize("root", ["5", "None", "[]"])
+def test_a_data_folder_that_is_no_path(toy, root):
+    toy.child(f"train_dataloader = dict(dataset=dict(root={root}))")
+    found = problems("child.py")
+    assert any("train_dataloader.dataset" in line and "child.py:2" in line for line in found), found
+
+
+def test_no_batch_size(toy):
+    toy.child("train_dataloader = dict(batch_size=None)")
+    assert problems("child.py") == [
+        "train_dataloader.batch_size (child.py:2): None; allowed: 1 and more"
+    ]

@@ -20,6 +20,8 @@ from polaformer.errors import UserError
         ("train_dataloader = dict(dataset=[1])", "dataset (child.py:2): expects a dict with type"),
         ("train_dataloader = dict(dataset=None)", "dataset (child.py:2): expects a dict with type"),
         ("train_dataloader = dict(sampler=5)", "sampler (child.py:2): expects a dict with type"),
+        ("train_dataloader = dict(collate_fn=5)", "collate_fn (child.py:2): expects a dict with"),
+        ("train_dataloader = dict(collate_fn={})", "collate_fn (child.py:2): a dict here needs"),
         ("optim_wrapper = dict(optimizer=5)", "optimizer (child.py:2): expects a dict with type"),
         (
             "optim_wrapper = dict(optimizer=dict(_delete_=True, lr=1.0))",
