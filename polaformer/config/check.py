@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from polaformer.config import rules, trial
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.load import CLI, Overrides, located, origins_of, read_config, where
-from polaformer.config.measure import (
-    states_per_weight,
-    training_memory,
-)
+from polaformer.config.measure import half_type, states_per_weight, training_memory, transform_size
 from polaformer.config.parts import part_mistakes
 from polaformer.config.plan import DataFound, Plan, Steps
 from polaformer.config.refusals import REFUSALS, refusal
@@ -278,7 +275,7 @@ class _Check:
     def _sizes(self, model: Any) -> None:
         wrapper = self._dict("optim_wrapper")
         size = self._input_size(model)
-        cost, mistakes = trial.cost_of(model, size, _half_type(wrapper))
+        cost, mistakes = trial.cost_of(model, size, half_type(wrapper))
         self._problems(mistakes)
         self.plan.cost = cost
         loader = self.cfg.get("train_dataloader")
@@ -293,32 +290,11 @@ class _Check:
         """Height and width that the model is trained on."""
         for split in SPLITS:
             dataset = self._dict(f"{split}_dataloader").get("dataset")
-            size = _transform_size(dataset.get("transforms") if dataset else None)
+            size = transform_size(dataset.get("transforms") if dataset else None)
             if size is not None:
                 return size
         size = (self.cfg["model"].get("backbone") or {}).get("img_size", 224)
         return (size, size) if isinstance(size, int) else (size[0], size[1])
-
-
-def _transform_size(transforms: Any) -> tuple[int, int] | None:
-    steps: Sequence[Any] = transforms if isinstance(transforms, list | tuple) else [transforms]
-    for step in steps:
-        size = step.get("input_size") if isinstance(step, Mapping) else None
-        if isinstance(size, int):
-            return size, size
-        if isinstance(size, list | tuple) and len(size) >= 2:
-            return size[-2], size[-1]
-    return None
-
-
-def _half_type(wrapper: Mapping[str, Any]) -> Any:
-    """The half type of an AmpOptimWrapper, or None."""
-    if not str(wrapper.get("type", "")).endswith("AmpOptimWrapper"):
-        return None
-    import torch
-
-    dtype = wrapper.get("dtype") or "float16"
-    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
 
 
 def _describe(model: Any) -> str:

@@ -162,3 +162,25 @@ def states_per_weight(optimizer_cfg: Mapping[str, Any]) -> int:
         return 0
     states: Sequence[Any] = list(optimizer.state.get(weight, {}).values())
     return sum(getattr(state, "shape", None) == weight.shape for state in states)
+
+
+def transform_size(transforms: Any) -> tuple[int, int] | None:
+    """Height and width that the ``transforms`` of a data set give, or None."""
+    steps: Sequence[Any] = transforms if isinstance(transforms, list | tuple) else [transforms]
+    for step in steps:
+        size = step.get("input_size") if isinstance(step, Mapping) else None
+        if isinstance(size, int):
+            return size, size
+        if isinstance(size, list | tuple) and len(size) >= 2:
+            return size[-2], size[-1]
+    return None
+
+
+def half_type(wrapper: Mapping[str, Any]) -> Any:
+    """The half type of an AmpOptimWrapper, or None."""
+    if not str(wrapper.get("type", "")).endswith("AmpOptimWrapper"):
+        return None
+    import torch
+
+    dtype = wrapper.get("dtype") or "float16"
+    return getattr(torch, dtype) if isinstance(dtype, str) else dtype
