@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -19,9 +21,6 @@ from torch.utils.data import Sampler, get_worker_info
 from polaformer.engine.seeding import derive_seed, isolated_randomness, seed_cpu
 from polaformer.errors import UserError
 from polaformer.registry import DATA_SAMPLERS
-
-LAST_SECONDS = 60
-"""How long a loading process lives on after SIGTERM, for the main process to finish its step."""
 
 
 class SeededIndex(int):
@@ -41,14 +40,18 @@ class SeededIndex(int):
 def start_worker(init: Callable[[int], None] | None, worker: int) -> None:
     """Start a loading process that outlives a signal to all: the main process saves and stops."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _end_later)
+    if hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        threading.Thread(target=_end_by_parent_only, daemon=True).start()
     if init is not None:
         init(worker)
 
 
-def _end_later(number: int, frame: Any) -> None:
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(LAST_SECONDS)
+def _end_by_parent_only() -> None:
+    """SIGTERM counts from the main process; batch systems send it to every process."""
+    while signal.sigwaitinfo([signal.SIGTERM]).si_pid != os.getppid():
+        continue
+    os._exit(0)
 
 
 @contextmanager
