@@ -10,8 +10,10 @@ import os
 import re
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -60,14 +62,21 @@ def dead_workers_told() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) ([^.\n]*)", str(error))
-        if found is None:
+        found = re.search(r"DataLoader worker (\(pid(?:\(s\))? [\d, ]+\) [^.\n]*)", str(error))
+        # Its batches may break off before torch has noticed.
+        lost = isinstance(error, ConnectionError | EOFError) and _from_torch_queue(error)
+        if found is None and not lost:
             raise
         raise UserError(
-            f"a process that loads images (pid {found[1]}) {found[2]}: most often memory or shared "
-            "memory (/dev/shm) was short. Take a smaller train_dataloader.num_workers or "
+            f"a process that loads images {found[1] if found else 'is gone'}: most often memory or "
+            "shared memory (/dev/shm) was short. Take a smaller train_dataloader.num_workers or "
             "val_dataloader.num_workers (0 loads in the main process) and continue with --resume"
         ) from error
+
+
+def _from_torch_queue(error: BaseException) -> bool:
+    frames = traceback.extract_tb(error.__traceback__)
+    return any("torch/multiprocessing" in Path(frame.filename).as_posix() for frame in frames)
 
 
 class SeededDataset:

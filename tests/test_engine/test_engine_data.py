@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import random
@@ -196,7 +197,7 @@ def test_a_killed_worker_is_one_clear_line():
 @pytest.mark.parametrize(
     "text, told",
     [
-        ("DataLoader worker (pid(s) 12, 13) exited unexpectedly", "(pid 12, 13) exited"),
+        ("DataLoader worker (pid(s) 12, 13) exited unexpectedly", "(pid(s) 12, 13) exited"),
         (
             "cannot write x: DataLoader worker (pid 7) is killed by signal: Bus error. It",
             "Bus error",
@@ -209,3 +210,16 @@ def test_other_errors_keep_their_type(text, told):
     with pytest.raises(UserError if told else RuntimeError) as caught, dead_workers_told():
         raise RuntimeError(text)
     assert (told or text) in str(caught.value)
+
+
+def test_batches_that_break_off_with_their_worker():
+    """Reading what a dead process wanted to hand over fails inside torch's queue."""
+    first, second = multiprocessing.Pipe()
+    second.close()
+    broken = "def receive(pipe):\n    return pipe.recv()\n"
+    names: dict = {}
+    exec(compile(broken, "/x/torch/multiprocessing/reductions.py", "exec"), names)
+    with pytest.raises(UserError, match="a process that loads images is gone"), dead_workers_told():
+        names["receive"](first)
+    with pytest.raises(EOFError), dead_workers_told():
+        first.recv()
