@@ -59,6 +59,13 @@ def _end_by_parent_only() -> None:
 @contextmanager
 def dead_workers_told() -> Iterator[None]:
     """Turn torch's error about a loading process that died, raised anywhere, into a UserError."""
+    # Twice: torch may raise it once more while the first is looked at.
+    with _dead_worker_told(), _dead_worker_told():
+        yield
+
+
+@contextmanager
+def _dead_worker_told() -> Iterator[None]:
     try:
         yield
     except Exception as error:

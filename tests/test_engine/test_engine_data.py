@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import time
@@ -223,3 +224,17 @@ def test_batches_that_break_off_with_their_worker():
         names["receive"](first)
     with pytest.raises(EOFError), dead_workers_told():
         first.recv()
+
+
+def test_an_error_that_torch_raises_once_more_meanwhile(monkeypatch):
+    again = iter([RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")])
+
+    class Match:
+        def search(self, *args):
+            for error in again:
+                raise error
+            return re.search(*args)
+
+    monkeypatch.setattr(data_module, "re", Match())
+    with pytest.raises(UserError, match=r"\(pid 7\) is killed"), dead_workers_told():
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
