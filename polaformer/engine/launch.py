@@ -78,8 +78,11 @@ def train(options: TrainOptions) -> Any:
     _add_trackers(cfg, options.trackers)
     _check(cfg, options)
     runner = _build_runner(cfg, device)
+    from polaformer.engine.data import dead_workers_told
+
     try:
-        runner.train()
+        with dead_workers_told():
+            runner.train()
     except KeyboardInterrupt as error:
         _note_end(runner, error)
         saved = str(error) or "interrupted; the last checkpoint is that of the last full interval"
@@ -105,7 +108,10 @@ def test(options: TestOptions) -> dict[str, Any]:
     _check(cfg, options)
     cfg["load_from"], cfg["resume"] = str(path), False
     runner = _build_runner(cfg, device)
-    metrics = runner.test()
+    from polaformer.engine.data import dead_workers_told
+
+    with dead_workers_told():
+        metrics = runner.test()
     return _report(runner, metrics, path)
 
 
