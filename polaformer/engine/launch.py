@@ -70,6 +70,8 @@ def train(options: TrainOptions) -> Any:
     Raises:
         UserError: what is wrong with config, data, weights or options, all findings together.
     """
+    from polaformer.engine.data import dead_workers_told
+
     device = choose_device(options.device)
     auto = options.resume in (True, "auto")
     cfg = _load(options, options.work_dir, None if auto else options.resume)
@@ -78,8 +80,6 @@ def train(options: TrainOptions) -> Any:
     _add_trackers(cfg, options.trackers)
     _check(cfg, options)
     runner = _build_runner(cfg, device)
-    from polaformer.engine.data import dead_workers_told
-
     try:
         with dead_workers_told():
             runner.train()
@@ -101,6 +101,8 @@ def test(options: TestOptions) -> dict[str, Any]:
     Raises:
         UserError: see ``train``; also a checkpoint that does not hold the whole model.
     """
+    from polaformer.engine.data import dead_workers_told
+
     device = choose_device(options.device)
     path = _checkpoint_file(Path(options.checkpoint))
     cfg = _load(options, options.work_dir or path.resolve().parent)
@@ -108,8 +110,6 @@ def test(options: TestOptions) -> dict[str, Any]:
     _check(cfg, options)
     cfg["load_from"], cfg["resume"] = str(path), False
     runner = _build_runner(cfg, device)
-    from polaformer.engine.data import dead_workers_told
-
     with dead_workers_told():
         metrics = runner.test()
     return _report(runner, metrics, path)
