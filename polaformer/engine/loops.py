@@ -144,9 +144,12 @@ def evaluation_dtype(runner: Any, amp: str | None) -> torch.dtype | None:
     return AMP_DTYPES[amp]
 
 
-@LOOPS.register_module()
-class ValLoop(_ValLoop):
-    """Validate; ``amp`` is 'auto' (as in training), 'bf16', 'fp16' or None."""
+class _Evaluation:
+    """What validating and testing share, mixed into mmengine's loops: one batch, in a half type."""
+
+    stage: str
+    runner: Any
+    evaluator: Any
 
     def __init__(
         self,
@@ -155,44 +158,30 @@ class ValLoop(_ValLoop):
         evaluator: Evaluator | dict | list,
         amp: str | None = "auto",
     ) -> None:
-        super().__init__(runner, dataloader, evaluator)
+        super().__init__(runner, dataloader, evaluator)  # type: ignore[call-arg]
         self.dtype = evaluation_dtype(runner, amp)
 
     @torch.no_grad()
     def run_iter(self, idx: int, data_batch: Sequence[dict]) -> None:
         """Predict one batch and hand it to the metrics."""
-        self.runner.call_hook("before_val_iter", batch_idx=idx, data_batch=data_batch)
+        batch = {"batch_idx": idx, "data_batch": data_batch}
+        self.runner.call_hook(f"before_{self.stage}_iter", **batch)
         with amp_module.autocast(dtype=self.dtype, enabled=self.dtype is not None):
-            outputs = self.runner.model.val_step(data_batch)
+            outputs = getattr(self.runner.model, f"{self.stage}_step")(data_batch)
         self.evaluator.process(data_samples=outputs, data_batch=data_batch)
-        self.runner.call_hook(
-            "after_val_iter", batch_idx=idx, data_batch=data_batch, outputs=outputs
-        )
+        self.runner.call_hook(f"after_{self.stage}_iter", **batch, outputs=outputs)
 
 
 @LOOPS.register_module()
-class TestLoop(_TestLoop):
+class ValLoop(_Evaluation, _ValLoop):
+    """Validate; ``amp`` is 'auto' (as in training), 'bf16', 'fp16' or None."""
+
+    stage = "val"
+
+
+@LOOPS.register_module()
+class TestLoop(_Evaluation, _TestLoop):
     """Test; ``amp`` as in ``ValLoop``."""
 
     __test__ = False  # the name is mmengine's; this is no test case
-
-    def __init__(
-        self,
-        runner: Any,
-        dataloader: DataLoader | dict,
-        evaluator: Evaluator | dict | list,
-        amp: str | None = "auto",
-    ) -> None:
-        super().__init__(runner, dataloader, evaluator)
-        self.dtype = evaluation_dtype(runner, amp)
-
-    @torch.no_grad()
-    def run_iter(self, idx: int, data_batch: Sequence[dict]) -> None:
-        """Predict one batch and hand it to the metrics."""
-        self.runner.call_hook("before_test_iter", batch_idx=idx, data_batch=data_batch)
-        with amp_module.autocast(dtype=self.dtype, enabled=self.dtype is not None):
-            outputs = self.runner.model.test_step(data_batch)
-        self.evaluator.process(data_samples=outputs, data_batch=data_batch)
-        self.runner.call_hook(
-            "after_test_iter", batch_idx=idx, data_batch=data_batch, outputs=outputs
-        )
+    stage = "test"
