@@ -6,6 +6,7 @@ Only the standard library is imported here; torch and mmengine load when somethi
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,10 +223,24 @@ def _build_runner(cfg: Any, device: str) -> Any:
         env["dist_cfg"] = {**(env.get("dist_cfg") or {}), "backend": backend}
         cfg["env_cfg"] = env
     cfg.setdefault("runner_type", "polaformer.Runner")
+    _make_work_dir(Path(cfg["work_dir"]))
     runner = RUNNERS.build(cfg)
     for sentence in advice():
         runner.logger.warning(sentence)
     return runner
+
+
+def _make_work_dir(folder: Path) -> None:
+    """Make the work folder and try to write in it, before anything is opened there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"cannot write to the work folder {folder}: {error.strerror}. Name another one with "
+            "--work-dir"
+        ) from error
 
 
 def _note_end(runner: Any, error: BaseException) -> None:

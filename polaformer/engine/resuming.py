@@ -41,15 +41,21 @@ def restore_schedules(runner: Any, saved: list[dict[str, Any]], fresh: list[dict
     changed = [type(now).__name__ for now, old in pairs if _shape(now.state_dict()) != _shape(old)]
     reads_metrics = [type(now).__name__ for now in schedulers if getattr(now, "need_val_args", 0)]
     if changed and not reads_metrics:
+        visible = [
+            type(now).__name__
+            for now, old in pairs
+            if {**_shape(now.state_dict()), "end": 0} != {**_shape(old), "end": 0}
+        ]
         rates = [
             f"{now.param_name} {old['base_values'][0]:g} -> {now.base_values[0]:g}"
             for now, old in pairs
             if now.base_values != old["base_values"]
         ]
-        runner.logger.warning(
-            f"{', '.join(changed)}: the config's schedule is not the checkpoint's and holds from "
-            f"iteration {runner.iter} on{'; base ' + rates[0] if rates else ''}"
-        )
+        if visible:  # a longer run alone only moves the end
+            runner.logger.warning(
+                f"{', '.join(visible)}: the config's schedule is not the checkpoint's and holds "
+                f"from iteration {runner.iter} on{'; base ' + rates[0] if rates else ''}"
+            )
         _replay(runner, schedulers, [int(old["_global_step"]) for old in saved], fresh)
         return
     if changed:

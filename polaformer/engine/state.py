@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
     return inner
 
 
-def config_hash(text: str) -> str:
-    """Twelve hexadecimal digits that name a config by its text."""
+def config_hash(cfg: Mapping[str, Any]) -> str:
+    """Twelve hexadecimal digits that name a config by what it computes, not where it runs."""
+    where = ("work_dir", "resume", "load_from", "launcher")
+    text = repr(sorted((key, plain(value)) for key, value in cfg.items() if key not in where))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -78,7 +81,7 @@ def _meta(runner: Any, meta: dict[str, Any]) -> dict[str, Any]:
         "cfg": text,
         "config": plain(runner.cfg.to_dict()),
         "data": runner.data_facts,
-        "config_hash": config_hash(text),
+        "config_hash": config_hash(runner.cfg.to_dict()),
         "experiment_name": runner.experiment_name,
         "time": time.strftime("%Y-%m-%d %H:%M:%S"),
         "versions": versions(),

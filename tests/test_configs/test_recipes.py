@@ -6,6 +6,7 @@ import ast
 import copy
 import math
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +22,19 @@ from polaformer.models import ImageClassifier
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "configs" / "classification"
-RECIPES = sorted(FOLDER.glob("*.py"), key=lambda path: path.name)
+
+
+def shipped() -> list[Path]:
+    """The recipes under version control; a user's own beside them need not keep our rules."""
+    command = ["git", "-C", str(FOLDER), "ls-files", "*.py"]
+    try:
+        names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    except (OSError, subprocess.CalledProcessError):  # no git, or an unpacked archive
+        names = [path.name for path in FOLDER.glob("*.py")]
+    return sorted(FOLDER / name for name in names)
+
+
+RECIPES = shipped()
 NAMES = [path.stem for path in RECIPES]
 NAME = re.compile(
     r"(?P<attention>[a-z]+)-(?P<backbone>[a-z0-9]+)-(?P<size>[a-z0-9]+)"

@@ -16,6 +16,7 @@ from polaformer.engine import launch
 from polaformer.engine.launch import TestOptions, TrainOptions, choose_device
 from polaformer.engine.report import class_rows, print_table
 from polaformer.engine.run_card import write_json
+from polaformer.engine.state import config_hash
 from polaformer.errors import UserError
 
 CONFIG = """
@@ -233,3 +234,16 @@ def test_written_json_is_strict(tmp_path):
     write_json(tmp_path / "x.json", content)
     read = json.loads((tmp_path / "x.json").read_text(), parse_constant=refuse)
     assert read == {"a": [1.5, None], "b": {"c": None, "d": [1, None, True, "NaN"]}}
+
+
+@pytest.mark.parametrize("folder", ["file/x", "/proc/nope", "a" * 300])
+def test_a_work_folder_that_cannot_be_made_is_one_message(config, tmp_path, folder):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write to the work folder.*--work-dir"):
+        launch.train(TrainOptions(config, work_dir=tmp_path / folder, device="cpu"))
+
+
+def test_the_hash_of_a_config_does_not_tell_where_it_runs():
+    one = {"work_dir": "a", "resume": False, "model": {"type": "A"}}
+    assert config_hash(one) == config_hash({**one, "work_dir": "b", "resume": True})
+    assert config_hash(one) != config_hash({**one, "model": {"type": "B"}})

@@ -98,3 +98,12 @@ def test_what_differs_is_listed(tmp_path, capsys):
     assert "the config differs from the checkpoint's: " in log
     assert "model.dropout: absent -> 0.0" in log
     assert "fingerprint: toy-12 -> toy-10; samples: 12 -> 10" in log
+
+
+def test_more_epochs_under_the_same_schedule_are_no_news(tmp_path, capsys):
+    _, straight = run(tmp_path / "a", warmup_cosine(4), 4)
+    run(tmp_path / "b", warmup_cosine(4), 3)
+    capsys.readouterr()
+    _, resumed = run(tmp_path / "b", warmup_cosine(4), 4, resume=True)
+    assert resumed == {step: pytest.approx(straight[step]) for step in range(19, 25)}
+    assert "schedule is not the checkpoint's" not in capsys.readouterr().out

@@ -31,7 +31,7 @@ class RunCardHook(Hook):
         facts = {
             "name": runner.experiment_name,
             "config": runner.cfg.filename,
-            "config_hash": config_hash(runner.config_text),
+            "config_hash": config_hash(runner.cfg.to_dict()),
             "seed": runner.seed,
             "deterministic": runner.deterministic,
             "device": get_device(),
