@@ -14,7 +14,7 @@ default_hooks = dict(
         type="polaformer.CheckpointHook",
         interval=1,
         max_keep_ckpts=3,
-        save_best="top1",
+        save_best="auto",
         rule="greater",
     ),
     interrupt=dict(type="polaformer.InterruptHook"),

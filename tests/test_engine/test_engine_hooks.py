@@ -411,3 +411,12 @@ def test_an_interruption_among_bad_steps_saves_nothing(tmp_path):
     with pytest.raises(Interrupted, match="not saved"):
         hook.after_train_iter(runner, 0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_best_by_the_first_metric_and_none_where_it_is_missing(tmp_path, capsys):
+    hooks = {"default_hooks": {"checkpoint": {"save_best": "auto", "rule": "greater"}}}
+    runner = run_toy(tmp_path, **hooks, **{"train_cfg.max_epochs": 2})
+    assert [path.name for path in tmp_path.glob("best_*.pth")] == ["best_top1_epoch_2.pth"]
+    hook = next(hook for hook in runner.hooks if hasattr(hook, "key_indicators"))
+    hook._save_best_checkpoint(runner, {"other": 1.0})
+    assert "this validation gave no top1, only other" in capsys.readouterr().out

@@ -37,6 +37,7 @@ class CheckpointHook(_CheckpointHook):
     Weights that are not finite, or give steps that are not (``HealthHook``), are not stored. An old
     checkpoint, or the best one so far, is removed after its successor is safely on disk, not
     before. A validation with a loss or score that is not finite is never the best.
+    ``save_best='auto'`` follows the first key that the evaluator returns.
     """
 
     out_dir: str | None
@@ -165,7 +166,16 @@ class CheckpointHook(_CheckpointHook):
         return [os.path.join(str(self.out_dir), name) for name in names]
 
     def _save_best_checkpoint(self, runner: Any, metrics: dict) -> None:
-        if not self.save_best or not self._weights_good(runner):
+        if not self.save_best or not metrics or not self._weights_good(runner):
+            return
+        if "auto" in self.key_indicators:
+            self._init_rule(self.rules, [next(iter(metrics))])
+        missing = [key for key in self.key_indicators if key not in metrics]
+        if missing:
+            runner.logger.warning(
+                f"no best checkpoint: this validation gave no {', '.join(missing)}, only "
+                f"{', '.join(metrics)}"
+            )
             return
         before = self._best_paths()
         self._set_best_paths(dict.fromkeys(before))
