@@ -1,6 +1,6 @@
 # COCO 2017, boxes: longer side at most 1333 and shorter at most 800 pixels, mirrored half of the
-# time. Batch size is per process. Training batches are not grouped by aspect ratio: the sampler that
-# does so cannot continue in the middle of an epoch. Validation takes one image at a time, for
+# time. Batch size is per process. Training batches are not grouped by aspect ratio: the sampler
+# that does so cannot continue in the middle of an epoch. Validation takes one image at a time, for
 # padding to a common size would make a result depend on the image beside it.
 train_dataloader = dict(
     batch_size=2,
@@ -49,7 +49,7 @@ val_dataloader = dict(
 test_dataloader = val_dataloader
 val_evaluator = dict(type="polaformer.CocoMetric", metric=("bbox",))
 test_evaluator = val_evaluator
-# What `tools/test.py CONFIG CHECKPOINT --tta` does with every image: three sizes, each also mirrored.
+# With `tools/test.py CONFIG CHECKPOINT --tta`, each image is seen at three sizes and mirrored.
 tta_model = dict(type="polaformer.DetectionTTA")
 tta_pipeline = [
     dict(type="polaformer.LoadImage"),

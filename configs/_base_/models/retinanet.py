@@ -1,6 +1,6 @@
-# RetinaNet (arXiv 1708.02002): focal loss, nine anchors per cell at strides 8 to 128. The recipe adds
-# the backbone, of which maps 1 to 3 are used, and their widths as neck.in_channels. Stage 0 is not
-# handed to the neck: what nothing reads would be without a gradient.
+# RetinaNet (arXiv 1708.02002): focal loss, nine anchors per cell at strides 8 to 128. The recipe
+# adds the backbone, of which maps 1 to 3 are used, and their widths as neck.in_channels. Stage 0 is
+# not handed to the neck: what nothing reads would be without a gradient.
 model = dict(
     type="RetinaNet",
     data_preprocessor=dict(
