@@ -1,6 +1,7 @@
 """PolaFormer: train vision models with polarity-aware linear attention.
 
-Importing the package is cheap: torch and mmengine load when a name below is first used.
+Importing the package is cheap: torch and mmengine load when a name below is first used. It does
+one thing: from here on mmdet and mmseg run on mmcv-lite, without mmcv's compiled extension.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from polaformer.compat import mmcv_ops
 from polaformer.version import __version__
+
+mmcv_ops.install()
 
 _LAZY = {
     "build_backbone": "polaformer.backbones",
