@@ -6,15 +6,15 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import all_gather_object
-from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 
 from polaformer.errors import UserError
+from polaformer.evaluation.base import SampleMetric, write_json
 from polaformer.registry import METRICS
 
 _NO_PREDICTION = -1
@@ -34,7 +34,7 @@ class _Seen:
 
 
 @METRICS.register_module()
-class Accuracy(BaseMetric):
+class Accuracy(SampleMetric):
     """Accuracy in percent over the samples of a data set, each counted once.
 
     Predictions are dicts with 'scores' [K] and, where known, 'label', 'index' and 'loss'; a
@@ -56,14 +56,11 @@ class Accuracy(BaseMetric):
         collect_device: str = "cpu",
         prefix: str | None = None,
     ) -> None:
-        super().__init__(collect_device=collect_device, prefix=prefix or "unused")
-        # The base class warns about a missing prefix, but plain names are what we want here.
-        self.prefix = prefix
+        super().__init__(collect_device, prefix)
         ks = (topk,) if isinstance(topk, int) else tuple(topk)
         if not ks or not all(isinstance(k, int) and k > 0 for k in ks):
             raise UserError(f"topk={topk} must be positive whole numbers such as (1, 5)")
         self.topk = tuple(sorted(set(ks)))
-        self.last: dict[str, Any] | None = None
         self._told = False
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
@@ -88,16 +85,6 @@ class Accuracy(BaseMetric):
                     len(scores),
                 )
             )
-
-    def evaluate(self, size: int) -> dict[str, float]:
-        """Metrics over the results of all processes; ``size`` is the length of the data set."""
-        parts = all_gather_object(list(self.results))
-        self.results.clear()
-        metrics = self.compute_metrics([seen for part in parts for seen in part])
-        if self.last is not None and self.last["n"] != size:
-            text = f"accuracy over {self.last['n']} samples, but the data set has {size}"
-            print_log(text, "current", level=logging.WARNING)
-        return {f"{self.prefix}/{k}": v for k, v in metrics.items()} if self.prefix else metrics
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Metrics over ``results``, the entries that ``process`` makes, duplicates included."""
@@ -131,6 +118,15 @@ class Accuracy(BaseMetric):
             "predictions": [_row(entry) for entry in seen],
         }
         return metrics
+
+    def write_results(self, folder: str | Path, dataset: Any) -> list[Path]:
+        """Write ``predictions.json``: a row a sample, as in ``last``, with 'path' where known."""
+        samples = getattr(getattr(dataset, "dataset", dataset), "samples", None)
+        rows = [dict(row) for row in (self.last or {}).get("predictions", [])]
+        for row in rows:
+            if samples is not None and row["index"] is not None:
+                row["path"] = str(Path(samples[row["index"]][0]).absolute())
+        return [write_json(Path(folder) / "predictions.json", rows, indent=2)]
 
     def _names(self, seen: list[_Seen]) -> tuple[str, ...]:
         """A name for every class that the data set or the model has."""
