@@ -12,6 +12,8 @@ from typing import Any
 from mmengine.config import Config
 
 from polaformer.config import schema
+from polaformer.config.classes import KEY as CLASSES
+from polaformer.config.classes import expand_classes
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.overrides import CLI, apply_overrides, parse_overrides
 from polaformer.config.presets import apply_presets, switched
@@ -35,6 +37,8 @@ class Origins:
     overrides: dict[str, Any] = field(default_factory=dict)
     switches: dict[str, str] = field(default_factory=dict)
     """Key -> the switch of the command line that sets it, such as ``--resume``."""
+    expanded: set[str] = field(default_factory=set)
+    """Keys whose value comes from the top-level key ``classes``."""
 
 
 def load_config(
@@ -89,7 +93,9 @@ def read_config(
     wanted, refused = _refuse_helpers(wanted, source)
     findings = apply_overrides(cfg, wanted)
     problems += refused + [f"{CLI} {f.key}: {f.text}" for f in findings]
-    _remember(cfg, Origins(source, wanted, switched(presets)))
+    expanded, conflicts = expand_classes(cfg, source, wanted)
+    _remember(cfg, Origins(source, wanted, switched(presets), expanded))
+    problems += [located(cfg, finding) for finding in conflicts]
     apply_presets(cfg, name=source.path.stem, **presets)
     return cfg, problems
 
@@ -107,6 +113,8 @@ def origins_of(cfg: Any) -> Origins:
 def where(cfg: Any, key: str) -> str:
     """``file:line`` that sets ``key``, ``--cfg-options`` or another switch, or an empty string."""
     origins = origins_of(cfg)
+    if key in origins.expanded:
+        return where(cfg, CLASSES)
     places = {**dict.fromkeys(origins.overrides, CLI), **origins.switches}
     for name in reversed(places):
         if key == name or key.startswith(f"{name}."):

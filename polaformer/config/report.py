@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polaformer.config.check import check_file
-from polaformer.config.load import CLI, Overrides, origins_of, read_config
+from polaformer.config.load import CLI, Overrides, origins_of, read_config, where
 from polaformer.config.plan import Plan, summary_table
 from polaformer.config.source import explain
 from polaformer.errors import UserError, did_you_mean
@@ -96,6 +96,8 @@ def explain_key(path: str | Path, key: str, overrides: Overrides = ()) -> int:
     origins = origins_of(cfg)
     lines = [f"{key} = {value!r}"]
     found = [f"  {CLI}" for name in origins.overrides if key == name or key.startswith(f"{name}.")]
+    if key in origins.expanded:
+        found.append(f"  {where(cfg, 'classes')}: classes = {cfg['classes']!r}")
     if origins.source is not None:
         found += [f"  {origin.where}: {origin.text}" for origin in explain(origins.source, key)]
     lines += found or ["  set by a default, not by a file"]

@@ -24,6 +24,7 @@ OTHERS = (
     "efficient_conv_bn_eval",
     "tta_model",
     "tta_pipeline",
+    "classes",
 )
 """Top-level keys that are read from the whole config and are no arguments of mmengine's Runner."""
 
