@@ -1,7 +1,8 @@
-"""Test a checkpoint: prints a table, writes metrics.json and predictions.json.
+"""Test a checkpoint: prints a table, writes metrics.json and the predictions.
 
 python tools/test.py CONFIG work_dirs/NAME/best_top1_epoch_30.pth
 python tools/test.py CONFIG work_dirs/NAME                        its newest checkpoint
+python tools/test.py CONFIG work_dirs/NAME --tta                  several sizes, mirrored too
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="results (default: beside the checkpoint)",
     )
     parser.add_argument("--out", metavar="FILE", help="write the metrics there too")
+    parser.add_argument(
+        "--tta",
+        action="store_true",
+        help="test-time augmentation, as the config's tta_model and tta_pipeline say (slow)",
+    )
     cli.add_device(parser)
     cli.add_overrides(parser)
     return parser.parse_args(argv)
@@ -43,6 +49,7 @@ def main() -> None:
         TestOptions(
             config=args.config,
             checkpoint=args.checkpoint,
+            tta=args.tta,
             work_dir=args.work_dir,
             amp=args.amp,
             device=args.device,

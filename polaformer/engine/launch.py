@@ -57,12 +57,14 @@ class TrainOptions(Options):
 class TestOptions(Options):
     """Options of ``test``; without ``work_dir`` results go beside the checkpoint.
 
-    ``checkpoint`` is a file, or a work folder whose newest whole checkpoint is taken.
+    ``checkpoint`` is a file, or a work folder whose newest whole checkpoint is taken. ``tta`` tests
+    each image in the several forms of the config's ``tta_pipeline``, merged by its ``tta_model``.
     """
 
     __test__ = False  # pytest would take the name for a test case
 
     checkpoint: str | Path = ""
+    tta: bool = False
 
 
 def train(options: TrainOptions) -> Any:
@@ -97,10 +99,11 @@ def train(options: TrainOptions) -> Any:
 def test(options: TestOptions) -> dict[str, Any]:
     """Test a checkpoint; prints a table, writes ``metrics.json`` and returns its content.
 
-    ``predictions.json`` beside it has the prediction for every image.
+    Beside it each metric writes the prediction for every image, in the form of its task.
 
     Raises:
-        UserError: see ``train``; also a checkpoint that does not hold the whole model.
+        UserError: see ``train``; also a checkpoint that does not hold the whole model, or a config
+            without ``tta_model`` and ``tta_pipeline`` where ``tta`` asks for them.
     """
     from polaformer.engine.data import dead_workers_told
 
@@ -108,12 +111,16 @@ def test(options: TestOptions) -> dict[str, Any]:
     path = _checkpoint_file(Path(options.checkpoint))
     cfg = _load(options, options.work_dir or path.resolve().parent)
     _keep_test_parts(cfg)
+    if options.tta:
+        _take_tta_pipeline(cfg, options)
     _check(cfg, options)
     cfg["load_from"], cfg["resume"] = str(path), False
     runner = _build_runner(cfg, device)
+    if options.tta:
+        _wrap_before_test(runner, cfg["tta_model"])
     with dead_workers_told():
         metrics = runner.test()
-    return _report(runner, metrics, path)
+    return _report(runner, metrics, path, options.tta)
 
 
 def _checkpoint_file(path: Path) -> Path:
@@ -147,6 +154,27 @@ def _keep_test_parts(cfg: Any) -> None:
     training_only = ("EMAHook", "EarlyStoppingHook")
     hooks = cfg.get("custom_hooks") or []
     cfg["custom_hooks"] = [h for h in hooks if not str(h.get("type")).endswith(training_only)]
+
+
+def _take_tta_pipeline(cfg: Any, options: TestOptions) -> None:
+    """Let the test data go through ``tta_pipeline`` instead of their own."""
+    absent = [key for key in ("tta_model", "tta_pipeline") if not cfg.get(key)]
+    if absent:
+        raise UserError(
+            f"--tta: {options.config} has no {' and no '.join(absent)}; test-time augmentation "
+            "needs both, and the recipes of configs/detection have them"
+        )
+    dataset = cfg["test_dataloader"]["dataset"]
+    while isinstance(dataset.get("dataset"), dict):  # a wrapper such as RepeatDataset
+        dataset = dataset["dataset"]
+    dataset["pipeline"] = cfg["tta_pipeline"]
+
+
+def _wrap_before_test(runner: Any, tta_model: Mapping[str, Any]) -> None:
+    """Put ``tta_model`` around the model once the checkpoint has been loaded into it."""
+    from mmengine.hooks import PrepareTTAHook
+
+    runner.register_hook(PrepareTTAHook(dict(tta_model)))
 
 
 def choose_device(name: str) -> str:
@@ -257,35 +285,41 @@ def _note_end(runner: Any, error: BaseException) -> None:
     runner.visualizer.close()
 
 
-def _report(runner: Any, metrics: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    """The metrics with per-class values and the confusion matrix, shown and written."""
+def _report(
+    runner: Any, metrics: Mapping[str, Any], checkpoint: Path, tta: bool = False
+) -> dict[str, Any]:
+    """The metrics with what else they know of this test, shown and written."""
     from mmengine.dist import is_main_process
 
     from polaformer.engine.hooks.logger import numbers
     from polaformer.engine.report import print_table
-    from polaformer.engine.run_card import strict, write_json
+    from polaformer.engine.run_card import describe_data, strict, write_json
 
     content: dict[str, Any] = {
         "checkpoint": str(checkpoint),
         "config": runner.cfg.filename,
         "metrics": numbers(dict(metrics)),
+        **({"tta": True} if tta else {}),
     }
+    dataset = runner.test_dataloader.dataset
+    dataset = getattr(dataset, "dataset", dataset)
     for metric in runner.test_evaluator.metrics:
-        content.update(getattr(metric, "last", None) or {})
-    predictions = content.pop("predictions", [])
+        last = getattr(metric, "last", None) or {}
+        content.update({key: value for key, value in last.items() if key != "predictions"})
     if is_main_process():
+        folder = Path(runner.work_dir)
+        content["data"] = describe_data(dataset)
         print_table(content)
-        _add_paths(predictions, runner.test_dataloader.dataset)
-        write_json(Path(runner.work_dir) / "predictions.json", predictions)
-        write_json(Path(runner.work_dir) / "metrics.json", content)
-        runner.logger.info(f"metrics.json and predictions.json are in {runner.work_dir}")
+        written = [
+            path for m in runner.test_evaluator.metrics for path in _write(m, folder, dataset)
+        ]
+        write_json(folder / "metrics.json", content)
+        names = ", ".join(path.name for path in (folder / "metrics.json", *written))
+        runner.logger.info(f"results are in {folder}: {names}")
     return strict(content)
 
 
-def _add_paths(predictions: list[dict[str, Any]], dataset: Any) -> None:
-    """Name the image of each prediction, where the data set knows it."""
-    dataset = getattr(dataset, "dataset", dataset)
-    samples = getattr(dataset, "samples", None)
-    for row in predictions:
-        if samples is not None and row["index"] is not None:
-            row["path"] = str(Path(samples[row["index"]][0]).absolute())
+def _write(metric: Any, folder: Path, dataset: Any) -> list[Path]:
+    """Let a metric write its predictions, if it can; returns the files."""
+    write = getattr(metric, "write_results", None)
+    return [Path(path) for path in write(folder, dataset) or ()] if write is not None else []

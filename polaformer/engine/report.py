@@ -1,26 +1,20 @@
-"""The table that a test prints."""
+"""The tables that a test prints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-MAX_CLASSES = 30
-"""Above this many classes the table shows the worst ones only; ``metrics.json`` has all."""
+from polaformer.visualization.measures import ClassTable, class_table, in_percent, number_text
 
-
-def class_rows(content: Mapping[str, Any]) -> list[tuple[str, float | None, int]]:
-    """(name, accuracy in percent or None, images) per class, from what ``metrics.json`` holds."""
-    support = content.get("support") or {}
-    return [
-        (name, accuracy, support.get(name, 0))
-        for name, accuracy in (content.get("per_class") or {}).items()
-    ]
+ONE_BLOCK = 40
+"""Rows that stand below each other; more of them stand side by side where there is room.
+What finds none is in ``metrics.json``."""
 
 
 def print_table(content: Mapping[str, Any]) -> None:
-    """Print the metrics and the accuracy of each class to standard output."""
+    """Print what ``metrics.json`` holds to standard output: metrics, and values per class."""
     from rich.console import Console
     from rich.table import Table
 
@@ -29,18 +23,43 @@ def print_table(content: Mapping[str, Any]) -> None:
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in content["metrics"].items():
-        table.add_row(name, f"{value:.4f}" if "loss" in name else f"{value:.2f}")
+        table.add_row(name, number_text(name, value))
     console.print(table)
-    rows = class_rows(content)
-    if not rows:
-        return
-    title = "Accuracy per class"
-    if len(rows) > MAX_CLASSES:
-        rows = sorted(rows, key=lambda row: (row[1] is None, row[1]))[:MAX_CLASSES]
-        title = f"The {MAX_CLASSES} worst classes"
-    table = Table(title=title)
-    for column in ("class", "top-1 in %", "images"):
-        table.add_column(column, justify="left" if column == "class" else "right")
-    for name, accuracy, count in rows:
-        table.add_row(name, "-" if accuracy is None else f"{accuracy:.2f}", str(count))
-    console.print(table)
+    classes = class_table(content)
+    if classes.rows:
+        _print_classes(console, classes)
+
+
+def _print_classes(console: Any, classes: ClassTable) -> None:
+    from rich.table import Table
+
+    count = len(classes.rows)
+    rows = classes.rows if count <= ONE_BLOCK else classes.worst_first()
+    width = console.measure(_block(classes, rows)).maximum + 1
+    blocks = max(1, min(console.width // width, -(-count // ONE_BLOCK)))
+    rows = rows[: blocks * ONE_BLOCK]
+    title = "Per class" if count <= ONE_BLOCK else "Per class, lowest first"
+    if len(rows) < count:
+        title = f"The {len(rows)} worst of {count} classes (metrics.json has all)"
+    height = -(-len(rows) // blocks)
+    parts = [rows[start : start + height] for start in range(0, len(rows), height)]
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for _ in parts:
+        grid.add_column()
+    grid.add_row(*(_block(classes, part) for part in parts))
+    console.print(f"\n{title}", style="italic", highlight=False)
+    console.print(grid)
+
+
+def _block(classes: ClassTable, rows: Sequence[tuple[str, tuple[Any, ...]]]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    table.add_column("class")
+    for key in classes.columns:
+        table.add_column(f"{key} in %" if in_percent(key) else key, justify="right")
+    for name, values in rows:
+        cells = [number_text(k, v) for k, v in zip(classes.columns, values, strict=True)]
+        table.add_row(Text(name), *cells)
+    return table

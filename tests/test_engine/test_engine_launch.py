@@ -14,7 +14,7 @@ import torch
 
 from polaformer.engine import launch
 from polaformer.engine.launch import TestOptions, TrainOptions, choose_device
-from polaformer.engine.report import class_rows, print_table
+from polaformer.engine.report import print_table
 from polaformer.engine.run_card import write_json
 from polaformer.engine.state import config_hash
 from polaformer.errors import UserError
@@ -82,7 +82,9 @@ def test_train_then_test(config, trained, capsys):
     assert content["metrics"]["top1"] == pytest.approx(card["metrics"]["top1"])
     assert content["metrics"]["loss"] == pytest.approx(card["metrics"]["loss"])
     assert set(content["per_class"]) == {"a", "b", "c"}
-    assert "Accuracy per class" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Per class" in out
+    assert "top1 in %" in out
     assert (trained / "config.py").exists()
 
 
@@ -180,20 +182,48 @@ def test_cuda_where_there_is_none():
         choose_device("cuda")
 
 
-def test_the_table_names_the_worst_of_many_classes(capsys):
+def shown(content, capsys, monkeypatch, columns=80):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_table({"checkpoint": "a/b.pth", **content})
+    return capsys.readouterr().out
+
+
+def test_the_table_names_the_worst_of_many_classes(capsys, monkeypatch):
     per_class = {f"class{i}": float(i) for i in range(50)} | {"unseen": None}
-    content = {
-        "checkpoint": "a/b.pth",
-        "metrics": {"top1": 50.0, "loss": 1.0},
-        "per_class": per_class,
-    }
-    assert class_rows({"per_class": {"a": 5.0}, "support": {"a": 7}}) == [("a", 5.0, 7)]
-    print_table(content)
-    out = capsys.readouterr().out
-    assert "The 30 worst classes" in out
-    assert "class29" in out
-    assert "class30" not in out
+    content = {"metrics": {"top1": 50.0, "loss": 1.0}, "per_class": per_class}
+    out = shown(content, capsys, monkeypatch, columns=50)
+    assert "The 40 worst of 51 classes" in out
+    assert "class39" in out
+    assert "class40" not in out
     assert "Test of b.pth" in out
+    both = shown(content, capsys, monkeypatch, columns=120)
+    assert "Per class, lowest first" in both
+    assert "class49" in both
+
+
+def test_the_table_shows_any_column_of_a_metric(capsys, monkeypatch):
+    cat = {"images": 3, "objects": 12, "bbox_mAP": 0.25, "bbox_mAP_50": 0.5, "segm_mAP": 0.125}
+    dog = {"images": 0, "objects": 0, "bbox_mAP": None, "bbox_mAP_50": None}
+    content = {
+        "metrics": {"bbox_mAP": 0.25, "bbox_mAP_s": math.nan},
+        "per_class": {"[cat]": cat, "dog": dog},
+    }
+    lines = shown(content, capsys, monkeypatch, columns=100).splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    assert cells == [
+        ["bbox_mAP", "0.2500"],
+        ["bbox_mAP_s", "n/a"],
+        ["[cat]", "3", "12", "0.2500", "0.5000", "0.1250"],
+        ["dog", "0", "0", "n/a", "n/a", "n/a"],
+    ]
+
+
+def test_eighty_classes_stand_side_by_side(capsys, monkeypatch):
+    per_class = {f"class {i}": {"objects": i, "bbox_mAP": i / 80} for i in range(80)}
+    out = shown({"metrics": {}, "per_class": per_class}, capsys, monkeypatch, columns=100)
+    assert all(f" class {i} " in out for i in range(80))
+    assert max(map(len, out.splitlines())) <= 100
+    assert len(out.splitlines()) < 60
 
 
 @pytest.mark.slow

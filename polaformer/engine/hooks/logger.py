@@ -8,6 +8,7 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import LoggerHook as _LoggerHook
 
 from polaformer.registry import HOOKS
+from polaformer.visualization.measures import line_of
 
 
 def numbers(metrics: dict | None) -> dict[str, float]:
@@ -18,11 +19,6 @@ def numbers(metrics: dict | None) -> dict[str, float]:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             found[key] = value
     return found
-
-
-def text(values: dict[str, float]) -> str:
-    """``values`` for a log line."""
-    return "  ".join(f"{key}: {value:.4f}" for key, value in values.items())
 
 
 @HOOKS.register_module()
@@ -56,7 +52,7 @@ class LoggerHook(_LoggerHook):
         values = numbers(metrics)
         in_training = not (runner._train_loop is None or isinstance(runner._train_loop, dict))
         epoch, iteration = (runner.epoch, runner.iter) if in_training else (0, 0)
-        runner.logger.info(f"Epoch(val) [{epoch}]  {text(values)}")
+        runner.logger.info(f"Epoch(val) [{epoch}]  {line_of(values)}")
         scalars: dict[str, float] = {f"val/{key}": value for key, value in values.items()}
         runner.visualizer.add_scalars(
             {**scalars, "epoch": epoch, "iter": iteration}, step=iteration
@@ -65,4 +61,4 @@ class LoggerHook(_LoggerHook):
     def after_test_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Log the metrics of the test."""
         if is_main_process():
-            runner.logger.info(f"Test  {text(numbers(metrics))}")
+            runner.logger.info(f"Test  {line_of(numbers(metrics))}")

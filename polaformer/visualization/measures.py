@@ -1,0 +1,159 @@
+"""What measured values are called and how they are written, whatever the task measures."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+UNKNOWN = "n/a"
+_PERCENT = re.compile(r"top\d+|mean_class|accuracy|[am]Acc|mIoU|mDice|mFscore")
+_AP = re.compile(r"(?P<kind>[a-z]+)_mAP(?:_(?P<part>50|75|s|m|l))?")
+_AP_KINDS = {"bbox": "box AP", "segm": "mask AP"}
+_AP_PARTS = {
+    "50": "at IoU 0.50",
+    "75": "at IoU 0.75",
+    "s": "of small objects",
+    "m": "of medium objects",
+    "l": "of large objects",
+}
+_NO_MEASURE = frozenset({"epoch", "iter", "step", "lr", "base_lr", "time", "data_time", "memory"})
+_COUNTS = ("images", "objects")
+
+
+def in_percent(key: str) -> bool:
+    """Whether values of ``key`` run from 0 to 100; AP and losses are plain numbers."""
+    return _PERCENT.fullmatch(plain_key(key)) is not None
+
+
+def plain_key(key: str) -> str:
+    """``key`` without prefixes such as ``val/``."""
+    return key.rsplit("/", 1)[-1]
+
+
+def is_loss(key: str) -> bool:
+    """Whether ``key`` names a loss or a part of one, which is better when smaller."""
+    return "loss" in plain_key(key)
+
+
+def short_name_of(key: str) -> str:
+    """The name of a measure in a sentence: 'top-1', 'box AP at IoU 0.50'; others as they are."""
+    key = plain_key(key)
+    if re.fullmatch(r"top\d+", key):
+        return f"top-{key[3:]}"
+    ap = _AP.fullmatch(key)
+    if ap and ap["kind"] in _AP_KINDS:
+        part = _AP_PARTS.get(ap["part"])
+        return _AP_KINDS[ap["kind"]] + (f" {part}" if part else "")
+    return {"mean_class": "mean accuracy per class"}.get(key, key)
+
+
+def long_name(key: str) -> str:
+    """The name of a measure at the head of a row, with its unit."""
+    plain = plain_key(key)
+    if re.fullmatch(r"top\d+", plain):
+        return f"top-{plain[3:]} accuracy (%)"
+    if plain == "mean_class":
+        return "mean of the accuracies per class (%)"
+    ap = _AP.fullmatch(plain)
+    if ap and ap["kind"] in _AP_KINDS and ap["part"] is None:
+        return f"{_AP_KINDS[ap['kind']]} (mean over IoU 0.50 to 0.95)"
+    return f"{short_name_of(plain)} (%)" if in_percent(plain) else short_name_of(plain)
+
+
+def number_text(key: str, value: Any, unknown: str = UNKNOWN) -> str:
+    """``value`` as tables show it; ``unknown`` for None and for what is not finite."""
+    if value is None or isinstance(value, float) and not math.isfinite(value):
+        return unknown
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, int):
+        return str(value)
+    return f"{value:.2f}" if in_percent(key) else f"{value:.4f}"
+
+
+def main_measure(values: Mapping[str, Any]) -> str | None:
+    """The key that a run is judged by: its first number that is no loss and no bookkeeping."""
+    return next((key for key in values if is_measure(key, values[key])), None)
+
+
+def is_measure(key: str, value: Any) -> bool:
+    """Whether ``key`` is something that a validation measures, other than a loss."""
+    number = value is None or isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and not is_loss(key) and plain_key(key) not in _NO_MEASURE
+
+
+def families(keys: Iterable[str]) -> dict[str, list[str]]:
+    """``keys`` that extend an earlier one by ``_…``, behind it: bbox_mAP -> [bbox_mAP_50, …]."""
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        base = next((name for name in found if key.startswith(f"{name}_")), None)
+        if base is None:
+            found[key] = []
+        else:
+            found[base].append(key)
+    return found
+
+
+def line_of(values: Mapping[str, float]) -> str:
+    """All ``values`` on one line, those of a family in brackets behind its first."""
+    parts = []
+    for base, rest in families(values).items():
+        text = f"{base}: {values[base]:.4f}"
+        if rest:
+            inner = ", ".join(f"{key[len(base) + 1 :]} {values[key]:.4f}" for key in rest)
+            text += f" ({inner})"
+        parts.append(text)
+    return "  ".join(parts)
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Values per class: ``rows`` hold a name and one value, or None, for each of ``columns``."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, tuple[Any, ...]]]
+
+    @property
+    def main(self) -> int | None:
+        """The place of the column that the classes are compared by: the first measure."""
+        return next((i for i, key in enumerate(self.columns) if key not in _COUNTS), None)
+
+    def worst_first(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """The rows by their main value; classes without one at the end."""
+        place = self.main
+        if place is None:
+            return self.rows
+        return sorted(self.rows, key=lambda row: _order(row[1][place]))
+
+
+def _order(value: Any) -> tuple[bool, float]:
+    known = isinstance(value, (int, float)) and math.isfinite(value)
+    return (not known, float(value) if known else 0.0)
+
+
+def class_table(content: Mapping[str, Any]) -> ClassTable:
+    """The values per class in what ``metrics.json`` holds, of any metric.
+
+    ``per_class`` maps a name to its accuracy in percent (``support`` then counts the images), or to
+    a dict of columns. Empty without ``per_class``.
+    """
+    given = content.get("per_class")
+    if not isinstance(given, Mapping) or not given:
+        return ClassTable((), [])
+    if any(isinstance(value, Mapping) for value in given.values()):
+        entries = {
+            str(name): value if isinstance(value, Mapping) else {} for name, value in given.items()
+        }
+        keys = list(dict.fromkeys(str(key) for value in entries.values() for key in value))
+        return ClassTable(tuple(keys), [(n, _values(v, keys)) for n, v in entries.items()])
+    support = content.get("support")
+    counts = support if isinstance(support, Mapping) else {}
+    rows = [(str(name), (value, counts.get(name, 0))) for name, value in given.items()]
+    return ClassTable(("top1", "images"), rows)
+
+
+def _values(entry: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(entry.get(key) for key in keys)
