@@ -1,13 +1,15 @@
-"""Make data (digits: real handwriting from scikit-learn) or check it (imagenet, folder)."""
+"""Make data (digits, digit-scenes: real handwriting) or check it (imagenet, folder)."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from polaformer import cli
 
 _EXAMPLES = """examples:
   python tools/prepare_data.py digits                    write data/digits (1,797 real digits)
+  python tools/prepare_data.py digit-scenes              write data/digit_scenes (detection)
   python tools/prepare_data.py imagenet --check          look at data/imagenet
   python tools/prepare_data.py folder --check my/images  look at your own class folders or archive
 """
@@ -16,7 +18,7 @@ _EXAMPLES = """examples:
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = cli.Parser(prog="prepare_data.py", description=__doc__, epilog=_EXAMPLES)
     commands = parser.add_subparsers(
-        dest="command", required=True, metavar="{digits,imagenet,folder}"
+        dest="command", required=True, metavar="{" + ",".join(COMMANDS) + "}"
     )
     for name, (text, fill) in COMMANDS.items():
         fill(commands.add_parser(name, help=text, description=text))
@@ -30,6 +32,16 @@ def _digits_options(parser: argparse.ArgumentParser) -> None:
         "--val-fraction", type=float, default=0.2, help="share of each class (%(default)s)"
     )
     parser.add_argument("--size", type=int, default=32, help="pixels per side; 8 is native (32)")
+    parser.add_argument(
+        "--force", action="store_true", help="replace what this command made before"
+    )
+
+
+def _digit_scenes_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", default="data/digit_scenes", help="folder to make (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of split and scenes (%(default)s)")
+    parser.add_argument("--train", type=int, default=800, help="training scenes (%(default)s)")
+    parser.add_argument("--val", type=int, default=200, help="validation scenes (%(default)s)")
     parser.add_argument(
         "--force", action="store_true", help="replace what this command made before"
     )
@@ -65,6 +77,10 @@ def _files_option(parser: argparse.ArgumentParser, default: str) -> None:
 
 COMMANDS = {
     "digits": ("write scikit-learn's handwritten digits as class folders", _digits_options),
+    "digit-scenes": (
+        "write scenes of digits with boxes and masks (COCO format)",
+        _digit_scenes_options,
+    ),
     "imagenet": ("check the layout, classes and files of ImageNet-1K", _imagenet_options),
     "folder": ("check your own class folders, tar or zip", _folder_options),
 }
@@ -73,12 +89,8 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Returns 0, or 1 if a check found problems."""
     args = parse_args(argv)
-    if args.command == "digits":
-        from polaformer.datasets.prepare.digits import prepare_digits
-
-        folder, reused = prepare_digits(
-            args.out, args.seed, args.val_fraction, args.size, args.force
-        )
+    if args.command in ("digits", "digit-scenes"):
+        folder, reused = _make(args)
         print(f"{folder}: {'already there, complete and unchanged' if reused else 'written'}")
         return 0
     from polaformer.datasets.prepare.check import check_folder, check_imagenet
@@ -87,6 +99,16 @@ def main(argv: list[str] | None = None) -> int:
     report = check(args.check, args.files)
     print(report)
     return 1 if report.problems else 0
+
+
+def _make(args: argparse.Namespace) -> tuple[Path, bool]:
+    if args.command == "digits":
+        from polaformer.datasets.prepare.digits import prepare_digits
+
+        return prepare_digits(args.out, args.seed, args.val_fraction, args.size, args.force)
+    from polaformer.datasets.prepare.digit_scenes import prepare_digit_scenes
+
+    return prepare_digit_scenes(args.out, args.seed, args.train, args.val, args.force)
 
 
 if __name__ == "__main__":
