@@ -1,0 +1,26 @@
+r"""Cascade Mask R-CNN with Pola-PVT-M on COCO, 36 epochs, multi-scale.
+
+Command: python tools/train.py configs/detection/cascade_mask_rcnn_pola-pvt-m_3x_coco.py
+With 8 GPUs: torchrun --nproc-per-node 8 tools/train.py \
+    configs/detection/cascade_mask_rcnn_pola-pvt-m_3x_coco.py
+
+Expected: not published, not measured.
+Cost: 97.46 M parameters; 275.4 G multiply-adds at 800x1344 for backbone, neck and
+RPN (the rest depends on the image); training time not measured.
+Settings: drop path 0.2: as Agent-PVT's configs.
+Starts from random weights; from an ImageNet classifier, as the published results, with
+--cfg-options model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=FILE
+"""
+
+_base_ = [
+    "../_base_/runtime.py",
+    "../_base_/tasks/detection.py",
+    "../_base_/models/cascade_mask_rcnn.py",
+    "../_base_/datasets/coco_instance_ms.py",
+    "../_base_/schedules/3x.py",
+]
+
+model = dict(
+    backbone=dict(type="polaformer.PolaPVT", arch="medium", drop_path_rate=0.2),
+    neck=dict(in_channels=[64, 128, 320, 512]),
+)
