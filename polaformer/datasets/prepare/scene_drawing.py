@@ -20,10 +20,11 @@ _LUMA = np.array([0.299, 0.587, 0.114])
 
 @dataclass
 class Placed:
-    """A digit in a scene; ``mask`` is bool [H, W] of what can be seen of it."""
+    """A digit in a scene; ``mask`` is bool [H, W] of what can be seen of its ``pixels``."""
 
     digit: int
     mask: np.ndarray
+    pixels: int
 
 
 def draw_scene(
@@ -37,7 +38,6 @@ def draw_scene(
     canvas = _background(generator, height, width)
     canvas = _clutter(generator, canvas, glyphs)
     placed: list[Placed] = []
-    full: list[int] = []  # each digit's pixels before others hid some
     count = 0 if empty else int(generator.integers(_DIGITS[0], _DIGITS[1] + 1))
     for _ in range(count):
         digit = int(generator.integers(10))
@@ -47,25 +47,24 @@ def draw_scene(
             spot = _spot(generator, opacity, height, width)
             mask = np.zeros((height, width), bool)
             mask[spot] = opacity > _INK
-            if _leaves(mask, placed, full, least):
+            if _leaves(mask, placed, least):
                 _paint(generator, canvas, spot, opacity)
                 for one in placed:
                     one.mask &= ~mask
-                placed.append(Placed(digit, mask))
-                full.append(int(mask.sum()))
+                placed.append(Placed(digit, mask, int(mask.sum())))
                 break
     noise = generator.normal(0, generator.uniform(1, 7), canvas.shape)
     return np.clip(np.rint(canvas + noise), 0, 255).astype(np.uint8), placed
 
 
-def _leaves(mask: np.ndarray, placed: list[Placed], full: list[int], least: float) -> bool:
+def _leaves(mask: np.ndarray, placed: list[Placed], least: float) -> bool:
     """Whether a digit at ``mask`` leaves share ``least`` of each of the others to be seen."""
     hidden = [int((one.mask & mask).sum()) for one in placed]
     if sum(hidden) > _COVERED * mask.sum():
         return False
     return all(
-        int(one.mask.sum()) - loss >= least * pixels
-        for one, loss, pixels in zip(placed, hidden, full, strict=True)
+        int(one.mask.sum()) - loss >= least * one.pixels
+        for one, loss in zip(placed, hidden, strict=True)
         if loss
     )
 
