@@ -1,14 +1,14 @@
 r"""Mask R-CNN with Pola-Swin-B on COCO, 36 epochs, multi-scale.
 
-Command: python tools/train.py configs/detection/mask_rcnn_pola-swin-b_3x_coco.py
-With 8 GPUs: torchrun --nproc-per-node 8 tools/train.py \
+Command (one GPU): python tools/train.py configs/detection/mask_rcnn_pola-swin-b_3x_coco.py
+Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/detection/mask_rcnn_pola-swin-b_3x_coco.py
 
 Expected: not published, not measured.
-Cost: 108.51 M parameters; 457.5 G multiply-adds at 800x1344 for backbone, neck and
-RPN (the rest depends on the image); training time not measured.
-Settings: drop path 0.3: Swin's released 3x configs.
-Starts from random weights; from an ImageNet classifier, as the published results, with
+Cost: 108.51 M parameters; 457.5 G multiply-adds at 800x1344 (backbone, neck, RPN);
+training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
+Drop path 0.3 as in Swin's released 3x configs.
+Starts from random weights; published results start from an ImageNet classifier, which is
 --cfg-options model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=FILE
 """
 

@@ -1,15 +1,15 @@
 r"""RetinaNet with Pola-PVT-S on COCO, 12 epochs.
 
-Command: python tools/train.py configs/detection/retinanet_pola-pvt-s_1x_coco.py
-With 8 GPUs: torchrun --nproc-per-node 8 tools/train.py \
+Command (one GPU): python tools/train.py configs/detection/retinanet_pola-pvt-s_1x_coco.py
+Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/detection/retinanet_pola-pvt-s_1x_coco.py
 
 Expected: not published, not measured.
-Cost: 32.90 M parameters; 254.9 G multiply-adds at 800x1344 for backbone, neck and
-RetinaNet head (the rest depends on the image); training time not measured.
-Settings: RetinaNet's weight decay 1e-4 as in PVT's and PolaFormer++'s released configs;
-drop path 0.1: PVT's (its released detection code).
-Starts from random weights; from an ImageNet classifier, as the published results, with
+Cost: 32.90 M parameters; 254.9 G multiply-adds at 800x1344 (backbone, neck, head);
+training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
+Drop path 0.1 as in PVT's released detection code.
+Weight decay 1e-4 as in the RetinaNet configs of PVT and PolaFormer++.
+Starts from random weights; published results start from an ImageNet classifier, which is
 --cfg-options model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=FILE
 """
 
