@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import ast
 import copy
 import math
 import re
-import subprocess
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from mmengine.config import Config
+from recipe_files import (
+    BACKBONES,
+    ROOT,
+    SIZES,
+    build_optim_wrapper,
+    docstring_of,
+    lines_of_code,
+    parameters,
+    shipped,
+    top_level_names,
+)
 
 import polaformer.registry as registry
 from polaformer.config.check import check_config
 from polaformer.config.load import load_config
 from polaformer.models import ImageClassifier
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "configs" / "classification"
 
 
-def shipped() -> list[Path]:
-    """The recipes under version control; a user's own beside them need not keep our rules."""
-    command = ["git", "-C", str(FOLDER), "ls-files", "*.py"]
-    try:
-        names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    except (OSError, subprocess.CalledProcessError):  # no git, or an unpacked archive
-        names = [path.name for path in FOLDER.glob("*.py")]
-    return sorted(FOLDER / name for name in names)
-
-
-RECIPES = shipped()
+RECIPES = shipped(FOLDER)
 NAMES = [path.stem for path in RECIPES]
 NAME = re.compile(
     r"(?P<attention>[a-z]+)-(?P<backbone>[a-z0-9]+)-(?P<size>[a-z0-9]+)"
     r"(?:_(?P<schedule>\d+)e)?_(?P<data>imagenet|digits)(?:-(?P<crop>\d+))?"
 )
-SIZES = {"t": "tiny", "s": "small", "m": "medium", "l": "large", "b": "base", "nano": "nano"}
-BACKBONES = {"swin": "polaformer.PolaSwin", "pvt": "polaformer.PolaPVT"}
 IMAGENET = [name for name in NAMES if "imagenet" in name]
 POLA_IMAGENET = [name for name in IMAGENET if name.startswith("pola-")]
 TWINS = [name for name in NAMES if name.startswith("softmax-")]
@@ -112,7 +107,7 @@ def test_every_published_variant_has_a_recipe_and_a_twin():
 def test_form(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 30
-    docstring = ast.get_docstring(ast.parse(text)) or ""
+    docstring = docstring_of(path)
     assert "tools/train.py" in docstring
     assert f"configs/classification/{path.name}" in docstring
     assert "Expected:" in docstring
@@ -161,22 +156,14 @@ def test_a_twin_differs_in_its_attention_only(name):
         cfg.pop("work_dir", None)
         cfg.load_from = cfg.load_from and cfg.load_from.replace("softmax-", "pola-", 1)
     assert twin.to_dict() == other.to_dict()
-    code = (FOLDER / f"{name}.py").read_text(encoding="utf-8").split('"""')[2]
-    assert len([line for line in code.splitlines() if line.strip()]) <= 3
+    assert lines_of_code(FOLDER / f"{name}.py") <= 3
 
 
 def test_every_top_level_key_has_one_owner_among_the_bases():
     owners: dict[str, set[str]] = {}
     for path in (ROOT / "configs" / "_base_").rglob("*.py"):
-        keys = {
-            target.id
-            for node in ast.parse(path.read_text(encoding="utf-8")).body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name) and target.id != "_base_"
-        }
         kind = path.relative_to(ROOT / "configs" / "_base_").parts[0]
-        for key in keys:
+        for key in top_level_names(path):
             owners.setdefault(key, set()).add(kind)
     assert {key: kinds for key, kinds in owners.items() if len(kinds) > 1} == {}
 
@@ -249,7 +236,7 @@ def test_learning_rate_at_key_steps(name):
 def test_size_equals_the_published_model(name):
     params, macs = SIZE[name]
     model = on_meta(name)
-    count = sum(p.numel() for p in model.parameters())
+    count = parameters(model)
     unused = UNUSED_PVT_NORM if "pvt" in name else 0
     assert round((count + unused) / 1e6, 3) == params
     if name == "pola-swin-b_30e_imagenet-384":
@@ -293,26 +280,17 @@ def test_one_small_step(name):
     assert len(model.eval().val_step(data)) == 3
 
 
-def build_optim_wrapper(model: torch.nn.Module, cfg: Config) -> object:
-    settings = cfg.to_dict() if hasattr(cfg, "to_dict") else dict(cfg)
-    constructor = settings.pop("constructor")
-    paramwise = settings.pop("paramwise_cfg")
-    return registry.OPTIM_WRAPPER_CONSTRUCTORS.build(
-        {"type": constructor, "optim_wrapper_cfg": settings, "paramwise_cfg": paramwise}
-    )(model)
-
-
 def test_metafile_and_readme_list_every_recipe_with_its_size():
     rows = yaml.safe_load((FOLDER / "metafile.yml").read_text(encoding="utf-8"))["recipes"]
     assert [row["config"] for row in rows] == sorted(path.name for path in RECIPES)
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     for row in rows:
         name = row["config"].removesuffix(".py")
-        count = sum(p.numel() for p in on_meta(name).parameters())
+        count = parameters(on_meta(name))
         assert row["params_m"] == pytest.approx(count / 1e6, abs=0.0051), name
         assert (row["top1"] is None) == (row["source"] is None), name
         line = next(line for line in readme.splitlines() if f"[{name}]" in line)
         assert f" {row['params_m']:.2f} " in line
         assert f" {'' if row['top1'] is None else row['top1']} ".replace("  ", " ") in line
-        docstring = ast.get_docstring(ast.parse((FOLDER / row["config"]).read_text())) or ""
+        docstring = docstring_of(FOLDER / row["config"])
         assert f"{row['params_m']:.2f} M parameters" in docstring
