@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from polaformer.datasets.coco import CocoDataset
 from polaformer.datasets.image_folder import ImageFolder
 from polaformer.datasets.imagenet import ImageNet
 from polaformer.datasets.layout import compare_classes
+from polaformer.datasets.load_image import LoadImage
 from polaformer.datasets.transforms import ClassificationTransform
 
-__all__ = ["ClassificationTransform", "ImageFolder", "ImageNet", "compare_classes"]
+__all__ = [
+    "ClassificationTransform",
+    "CocoDataset",
+    "ImageFolder",
+    "ImageNet",
+    "LoadImage",
+    "compare_classes",
+]

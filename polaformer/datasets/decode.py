@@ -10,6 +10,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 # Formats whose PIL reader needs another program, or knows the header only.
 _NO_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+_ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)
 ALPHA_RULES = ("white", "black", "drop")
 
 
@@ -34,13 +35,21 @@ def is_image_name(name: str) -> bool:
     return dot > name.rfind("/") and name[dot:].lower() in image_extensions()
 
 
-def decode_rgb(data: bytes, *, alpha: str = "white", exif: bool = True) -> Image.Image:
+def decode_rgb(
+    data: bytes,
+    *,
+    alpha: str = "white",
+    exif: bool = True,
+    size: tuple[int, int] | None = None,
+) -> Image.Image:
     """The picture in ``data`` as 8-bit RGB, its first frame if there are several.
 
     Args:
         alpha: what shows through transparent pixels, 'white' or 'black'; 'drop' keeps the colour
             stored there, as torchvision and timm do.
         exif: turn the picture as its EXIF orientation says.
+        size: (width, height) that is recorded elsewhere; where the picture has it only as it is
+            stored, it is not turned.
 
     Raises BadImage for anything that does not decode to the last byte, including PIL's limit on
     decompression bombs.
@@ -49,6 +58,8 @@ def decode_rgb(data: bytes, *, alpha: str = "white", exif: bool = True) -> Image
         try:
             image.load()
             upright = _upright(image) if exif else image
+            if size is not None and upright.size != size and image.size == size:
+                upright = image
             return _to_rgb(upright, alpha)
         except BadImage:
             raise
@@ -69,6 +80,24 @@ def looks_sound(head: bytes, tail: bytes) -> bool:
             return _has_end_mark(image.format, tail)
     except BadImage:
         return False
+
+
+def stored_size(data: bytes) -> tuple[int, int]:
+    """(width, height) as stored, from the start of a file; raises BadImage if it has none."""
+    with _opened(data) as image:
+        return image.size
+
+
+def upright_size(data: bytes) -> tuple[int, int]:
+    """(width, height) after turning as EXIF says, from a whole file, without decoding pixels."""
+    with _opened(data) as image:
+        try:
+            # PIL turns a TIFF on its own, and its size says so beforehand.
+            turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION, 1) in _ON_ITS_SIDE
+        except Exception:  # a damaged EXIF block says nothing about the pixels
+            turned = False
+        width, height = image.size
+        return (height, width) if turned else (width, height)
 
 
 def verify(data: bytes) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from mmengine.logging import print_log
 
-from polaformer.datasets.decode import BadImage, looks_sound, verify
+from polaformer.datasets.decode import (
+    BadImage,
+    looks_sound,
+    stored_size,
+    upright_size,
+    verify,
+)
 from polaformer.datasets.sources import Reader
 from polaformer.errors import UserError
 
@@ -29,17 +35,25 @@ class SampleError(UserError):
         super().__init__(message.rpartition(own)[2].strip())
 
 
-def bad_images(reader: Reader, full: bool) -> Iterator[tuple[int, str]]:
+Size = tuple[int, int]
+
+
+def bad_images(
+    reader: Reader, full: bool, sizes: Sequence[Size | None] | None = None
+) -> Iterator[tuple[int, str]]:
     """(index, reason) of every file of ``reader`` that is no sound picture, in order.
 
     ``full`` decodes every file; otherwise only those whose start and end do not show that they are
-    whole. Says how far it is after two seconds and then every ten.
+    whole. ``sizes`` are the (width, height) that pictures must have, upright or as stored. Says how
+    far it is after two seconds and then every ten.
     """
 
     def look(index: int) -> str | None:
         try:
             if full or not looks_sound(*reader.peek(index)):
                 verify(reader.read(index))
+            if sizes is not None:
+                _check_size(reader, index, sizes[index])
         except (BadImage, OSError) as error:
             return reason(error)
         return None
@@ -55,6 +69,22 @@ def bad_images(reader: Reader, full: bool) -> Iterator[tuple[int, str]]:
                 if time.monotonic() >= tell_at:
                     tell_at = time.monotonic() + _SECONDS_BETWEEN_LINES
                     print_log(f"checked {index + 1:,} of {count:,} images", "current")
+
+
+def other_size(found: Size, expected: Size) -> str:
+    """The reason for a picture whose (width, height) is not the recorded one."""
+    return (
+        f"the picture is {found[0]} x {found[1]} pixels, but {expected[0]} x {expected[1]} are "
+        "recorded as its width and height"
+    )
+
+
+def _check_size(reader: Reader, index: int, expected: Size | None) -> None:
+    if expected is None or stored_size(reader.peek(index)[0]) == expected:
+        return
+    found = upright_size(reader.read(index))
+    if found != expected:
+        raise BadImage(other_size(found, expected))
 
 
 def reason(error: Exception) -> str:

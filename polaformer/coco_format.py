@@ -1,0 +1,375 @@
+"""COCO annotation files, read once and brought to one form, whatever wrote them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from polaformer.coco_masks import mask_area, mask_box, normalise
+from polaformer.errors import UserError, did_you_mean
+
+Id = int | str
+
+UNKNOWN_IMAGE = "annotation of an unknown image"
+UNKNOWN_CATEGORY = "annotation of an unknown category"
+NO_OBJECT = "annotation that is no object"
+BAD_BOX = "box that is no four finite numbers"
+NO_AREA = "box without area"
+OUTSIDE = "box outside of the picture"
+PARTLY_OUTSIDE = "box partly outside of the picture"
+BAD_MASK = "mask that cannot be used"
+SAME_ID = "annotation without an id of its own"
+MISSING_FIELD = "missing field"
+NO_SIZE = "image without width and height"
+IMAGE_TWICE = "image listed twice"
+SAME_FILE = "file listed under several ids"
+CATEGORY_TWICE = "category listed twice"
+LEFT_OUT = (UNKNOWN_IMAGE, UNKNOWN_CATEGORY, NO_OBJECT, BAD_BOX, NO_AREA, OUTSIDE)
+
+_KEPT_FILES, _KEPT_BYTES = 4, 64 * 2**20
+_kept: dict[tuple[str, int, int], CocoFile] = {}
+
+
+@dataclass
+class CocoFile:
+    """What an annotation file says.
+
+    Ids are whole numbers or strings: 7.0 and "7" become 7, any other string stays what it is (also
+    "007"). Further fields of the file's entries stay in place.
+
+    Attributes:
+        path: absolute path of the file.
+        images: dict(id, file_name, width, height) in the file's order; the sizes are None where
+            the file has none.
+        categories: dict(id, name) in the file's order; names and ids are distinct.
+        annotations: dict(id, image_id, category_id, bbox [x, y, width, height], area, iscrowd 0 or
+            1, segmentation). Ids are distinct whole numbers. ``segmentation`` is a list of
+            polygons, dict(size, counts) with checked run lengths, or None. Boxes have an area and
+            touch the picture, but are not clipped.
+        problems: (kind, where, what) of everything odd; the kinds are this module's constants,
+            annotations of the kinds in ``LEFT_OUT`` are in none of the other lists.
+        by_image: the annotations of every image, by its id, in the file's order.
+    """
+
+    path: Path
+    images: list[dict[str, Any]]
+    categories: list[dict[str, Any]]
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[tuple[str, str, str]] = field(default_factory=list)
+    by_image: dict[Id, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def problem_counts(self) -> dict[str, int]:
+        """Number of problems of every kind there is."""
+        return dict(Counter(kind for kind, _, _ in self.problems))
+
+
+def read_coco(path: str | Path) -> CocoFile:
+    """The annotation file ``path``; a small one is kept until it changes, so do not modify it.
+
+    Raises UserError if the file does not exist, is no JSON or not in COCO's format, or if an id or
+    a category's name means two things.
+    """
+    path = Path(path).expanduser().absolute()
+    if not path.is_file():
+        raise UserError(_not_there(path))
+    status = path.stat()
+    key = (str(path), status.st_size, status.st_mtime_ns)
+    if key not in _kept:
+        with _no_garbage_collection():
+            content = _Reading(path, _parsed(path)).result()
+        if status.st_size > _KEPT_BYTES:
+            return content
+        for old in [k for k in _kept if k[0] == key[0]] + list(_kept)[: 1 - _KEPT_FILES]:
+            _kept.pop(old, None)
+        _kept[key] = content
+    return _kept[key]
+
+
+def _not_there(path: Path) -> str:
+    if path.is_dir():
+        return f"{path} is a folder, not an annotation file"
+    try:
+        others = sorted(p.name for p in path.parent.iterdir() if p.suffix.lower() == ".json")
+    except OSError:
+        return f"there is no annotation file {path}: nor is there a folder {path.parent}"
+    hint = did_you_mean(path.name, others)
+    there = f"in its folder: {', '.join(others[:10])}" if others else "no .json is in its folder"
+    return f"there is no annotation file {path}; {hint + ' ' if hint else ''}{there}"
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of new objects and no garbage: looking for it would take half of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+        raise UserError(
+            f"{path} is no JSON: line {error.lineno}, column {error.colno}: "
+            f"{'the file is cut short' if cut else error.msg}"
+        ) from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is no JSON text ({type(error).__name__})") from error
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    return _with_tables(path, content)
+
+
+def _with_tables(path: Path, content: Any) -> dict[str, Any]:
+    if isinstance(content, list):
+        told = "a list, as results of a detector are"
+        raise UserError(f"{path} is {told}; a COCO file has images, annotations and categories")
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds {type(content).__name__}, not a COCO file")
+    for key in ("images", "categories", "annotations"):
+        value = content.get(key)
+        if value is None and (key == "annotations" or (key == "categories" and not _any(content))):
+            continue
+        if not isinstance(value, list):
+            there = ", ".join(map(str, list(content)[:10])) or "nothing"
+            raise UserError(f"{path} has no list '{key}', so it is no COCO file; it has: {there}")
+    return content
+
+
+def _any(content: dict[str, Any]) -> bool:
+    return bool(content.get("annotations"))
+
+
+def as_id(value: Any) -> Id | None:
+    """``value`` as an id: a whole number, also written as 7.0 or "7", or another string."""
+    if type(value) is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and value:
+        short = value.isascii() and value.removeprefix("-").isdigit()
+        return int(value) if short and str(int(value)) == value else value
+    return None
+
+
+class _Reading:
+    """One pass over a parsed file, which is changed in place: it may be gigabytes."""
+
+    def __init__(self, path: Path, content: dict[str, Any]) -> None:
+        self.path = path
+        self.content = content
+        self.problems: list[tuple[str, str, str]] = []
+        self.missing: Counter[str] = Counter()
+
+    def result(self) -> CocoFile:
+        images = self._images(self.content["images"])
+        categories = self._categories(self.content.get("categories") or [])
+        raw = self.content.get("annotations") or []
+        if "annotations" not in self.content:
+            self._note(MISSING_FIELD, self.path.name, "the file has no annotations")
+        sizes = {image["id"]: (image["height"], image["width"]) for image in images}
+        known = {category["id"] for category in categories}
+        found = [ann for i, ann in enumerate(raw) if self._annotation(i, ann, sizes, known)]
+        self._number(found)
+        for name, count in self.missing.items():
+            told = f"'{name}' is missing or odd in {count} of {len(raw)}"
+            self._note(MISSING_FIELD, "annotations", told)
+        by_image: dict[Id, list[dict[str, Any]]] = {image["id"]: [] for image in images}
+        for ann in found:
+            by_image[ann["image_id"]].append(ann)
+        return CocoFile(self.path, images, categories, found, self.problems, by_image)
+
+    def _note(self, kind: str, where: str, text: str) -> None:
+        self.problems.append((kind, where, text))
+
+    def _images(self, raw: list) -> list[dict[str, Any]]:
+        by_id: dict[Id, dict[str, Any]] = {}
+        names: dict[str, Id] = {}
+        for i, image in enumerate(raw):
+            where = f"images[{i}]"
+            key = self._entry_id(image, where)
+            name = self._file_name(image, where)
+            image.update(id=key, file_name=name)
+            image["width"], image["height"] = _side(image.get("width")), _side(image.get("height"))
+            if image["width"] is None or image["height"] is None:
+                image["width"] = image["height"] = None
+                self._note(NO_SIZE, where, name)
+            if (earlier := by_id.setdefault(key, image)) is not image:
+                if earlier["file_name"] != name:
+                    raise UserError(
+                        f"{self.path}: the images '{earlier['file_name']}' and '{name}' have the "
+                        f"same id {key!r}, so nobody can tell whose its annotations are"
+                    )
+                self._note(IMAGE_TWICE, where, f"'{name}' with id {key!r}")
+            elif names.setdefault(name, key) != key:
+                self._note(SAME_FILE, where, f"'{name}' has ids {names[name]!r} and {key!r}")
+        return list(by_id.values())
+
+    def _categories(self, raw: list) -> list[dict[str, Any]]:
+        by_id: dict[Id, dict[str, Any]] = {}
+        ids: dict[str, Id] = {}
+        for i, category in enumerate(raw):
+            where = f"categories[{i}]"
+            key = self._entry_id(category, where)
+            name = category.get("name")
+            if name is None or name == "":
+                self._note(MISSING_FIELD, where, f"the category with id {key!r} has no name")
+            name = str(key) if name is None or name == "" else str(name)
+            category.update(id=key, name=name)
+            earlier = by_id.setdefault(key, category)
+            if earlier["name"] != name:
+                raise UserError(
+                    f"{self.path}: the categories '{earlier['name']}' and '{name}' have the same "
+                    f"id {key!r}"
+                )
+            if ids.setdefault(name, key) != key:
+                raise UserError(
+                    f"{self.path}: two categories are named '{name}' (ids {ids[name]!r} and "
+                    f"{key!r}); give them different names or one id"
+                )
+            if earlier is not category:
+                self._note(CATEGORY_TWICE, where, f"'{name}' with id {key!r}")
+        return list(by_id.values())
+
+    def _entry_id(self, entry: Any, where: str) -> Id:
+        key = as_id(entry.get("id")) if isinstance(entry, dict) else None
+        if key is None:
+            raise UserError(f"{self.path}: {where} has no id (a number or a string)")
+        return key
+
+    def _file_name(self, image: dict[str, Any], where: str) -> str:
+        for key in ("file_name", "path"):
+            if isinstance(image.get(key), str) and image[key].strip():
+                return image[key]
+        if isinstance(image.get("coco_url"), str) and urlsplit(image["coco_url"]).path.strip("/"):
+            return urlsplit(image["coco_url"]).path.strip("/")
+        raise UserError(f"{self.path}: {where} (id {image['id']!r}) has no file_name")
+
+    def _annotation(self, i: int, ann: Any, sizes: dict, known: set) -> bool:
+        """Bring one annotation into form; False if it has to be left out."""
+        if not isinstance(ann, dict):
+            self._note(NO_OBJECT, f"annotations[{i}]", f"is {type(ann).__name__}")
+            return False
+        image_id = _match(ann.get("image_id"), sizes)
+        if image_id is None:
+            self._note(UNKNOWN_IMAGE, _where(i, ann), f"image_id {ann.get('image_id')!r}")
+            return False
+        category_id = _match(ann.get("category_id"), known)
+        if category_id is None:
+            self._note(UNKNOWN_CATEGORY, _where(i, ann), f"category_id {ann.get('category_id')!r}")
+            return False
+        ann["image_id"], ann["category_id"] = image_id, category_id
+        height, width = sizes[image_id]
+        size = None if width is None else (height, width)
+        ann["segmentation"], odd = normalise(ann.get("segmentation"), size)
+        if odd is not None:
+            self._note(BAD_MASK, _where(i, ann), odd)
+        if not self._box(i, ann, size):
+            return False
+        self._numbers(ann)
+        return True
+
+    def _box(self, i: int, ann: dict[str, Any], size: tuple[int, int] | None) -> bool:
+        raw = ann.get("bbox")
+        if not raw and ann["segmentation"] is not None:
+            self.missing["bbox"] += 1
+            raw = mask_box(ann["segmentation"])
+        try:
+            x, y, w, h = box = [float(value) for value in raw]  # type: ignore[union-attr]
+        except (TypeError, ValueError):
+            self._note(BAD_BOX, _where(i, ann), _short(raw))
+            return False
+        if not math.isfinite(x + y + w + h):
+            self._note(BAD_BOX, _where(i, ann), _short(raw))
+            return False
+        if w <= 0 or h <= 0:
+            self._note(NO_AREA, _where(i, ann), f"width {w:g}, height {h:g}")
+            return False
+        ann["bbox"] = box
+        return size is None or self._inside(i, ann, size)
+
+    def _inside(self, i: int, ann: dict[str, Any], size: tuple[int, int]) -> bool:
+        x, y, w, h = ann["bbox"]
+        height, width = size
+        if x >= -1 and y >= -1 and x + w <= width + 1 and y + h <= height + 1:
+            return True
+        told = f"{_short(ann['bbox'])} in a picture of {width} x {height}"
+        if x >= width or y >= height or x + w <= 0 or y + h <= 0:
+            self._note(OUTSIDE, _where(i, ann), told)
+            return False
+        self._note(PARTLY_OUTSIDE, _where(i, ann), told)
+        return True
+
+    def _numbers(self, ann: dict[str, Any]) -> None:
+        area = ann.get("area")
+        if type(area) not in (int, float) or not 0 < area < math.inf:
+            self.missing["area"] += 1
+            mask = ann["segmentation"]
+            ann["area"] = (mask_area(mask) if mask else 0) or ann["bbox"][2] * ann["bbox"][3]
+        crowd = ann.get("iscrowd")
+        if crowd not in (0, 1):
+            if crowd is None:
+                self.missing["iscrowd"] += 1
+            crowd = str(crowd).strip().lower() in ("1", "1.0", "true")
+        ann["iscrowd"] = int(crowd)
+
+    def _number(self, found: Sequence[dict[str, Any]]) -> None:
+        """Give annotations without an id, or with one that is taken, a new one."""
+        taken: set[int] = set()
+        without = []
+        for ann in found:
+            key = as_id(ann.get("id"))
+            if type(key) is int and key not in taken:
+                ann["id"] = key
+                taken.add(key)
+            else:
+                without.append(ann)
+        if without:
+            first = max(taken, default=0) + 1
+            for key, ann in enumerate(without, start=first):
+                ann["id"] = key
+            told = f"{len(without)} of {len(found)} are numbered anew from {first} on"
+            self._note(SAME_ID, "annotations", told)
+
+
+def _match(value: Any, known: Any) -> Id | None:
+    """``value`` as one of the ids in ``known``; "007" is 7 where there is no "007"."""
+    key = as_id(value)
+    if key in known:
+        return key
+    if isinstance(key, str) and key.isascii() and key.isdigit() and int(key) in known:
+        return int(key)
+    return None
+
+
+def _side(value: Any) -> int | None:
+    """A width or height in whole pixels, or None if it is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return int(number) if math.isfinite(number) and number >= 1 else None
+
+
+def _where(i: int, ann: dict[str, Any]) -> str:
+    return f"annotations[{i}] (id {ann.get('id')!r})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and all(isinstance(v, float) for v in value):
+        return "[" + ", ".join(f"{v:g}" for v in value) + "]"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

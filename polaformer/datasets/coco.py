@@ -1,0 +1,271 @@
+"""Detection and instance segmentation data in COCO's format."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+import operator
+import os
+import pickle
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from mmengine.dataset import BaseDataset
+from mmengine.logging import print_log
+from PIL import Image
+
+from polaformer.coco_format import CocoFile, read_coco
+from polaformer.datasets.coco_classes import asked_classes, choose_categories
+from polaformer.datasets.coco_items import Instances, mask_use
+from polaformer.datasets.coco_pictures import Pictures, image_folder
+from polaformer.datasets.decode import BadImage, decode_rgb
+from polaformer.datasets.integrity import SampleError, reason
+from polaformer.datasets.load_image import UnreadableImage
+from polaformer.datasets.sources import FolderReader, PackedNames, printable
+from polaformer.errors import UserError, did_you_mean
+from polaformer.registry import DATASETS
+
+_REFETCHES = 1000
+_SIZES_IN_FINGERPRINT = 100_000
+
+
+@DATASETS.register_module()
+class CocoDataset(BaseDataset):
+    """Images with boxes, and masks where the pipeline loads them, from a COCO annotation file.
+
+    An item before the pipeline is dict(img_path, img_id, height, width, sample_idx, instances),
+    an instance dict(bbox=[x1, y1, x2, y2], bbox_label, ignore_flag[, mask]). What
+    ``polaformer.coco_format.read_coco`` finds odd is left out and counted. Boxes are clipped to
+    the picture; those under a pixel wide or high are left out, as in mmdet. Crowd regions get
+    ignore_flag=1, and so do objects without a usable mask where the pipeline loads masks. Nothing
+    is written to disk.
+
+    Args:
+        ann_file: the annotation file, absolute or below ``data_root``.
+        data_root: folder that the other paths count from.
+        data_prefix: dict(img=folder of the images).
+        classes: names that choose and order the categories; None takes all in the order of their
+            ids. A name that the file does not have raises UserError; objects of other categories
+            are left out and counted.
+        metainfo: ``metainfo=dict(classes=…)`` means the same; further entries are passed on.
+        pipeline: transforms or their configs.
+        images_without_objects: 'use' them, or 'drop' them (not in ``test_mode``).
+        min_size: leave out pictures whose shorter side has fewer pixels (not in ``test_mode``).
+        on_error: 'stop' raises UserError naming every bad image file; 'skip' leaves them out.
+        check: what is looked at before training: 'decode' every file, 'header' (and decode what
+            has no end mark), 'none', or 'auto': decode up to ``check_limit`` images, headers up
+            to 200,000. A picture that has not the recorded width and height is bad, too.
+        test_mode: every image is used, and a pipeline that gives None is an error.
+    """
+
+    def __init__(
+        self,
+        ann_file: str,
+        data_root: str | None = "",
+        data_prefix: Mapping[str, str] | None = None,
+        classes: Sequence[str] | None = None,
+        metainfo: Mapping[str, Any] | None = None,
+        pipeline: Sequence[Mapping[str, Any] | Callable] = (),
+        images_without_objects: str = "use",
+        min_size: int = 0,
+        on_error: str = "stop",
+        check: str = "auto",
+        check_limit: int = 20_000,
+        test_mode: bool = False,
+    ) -> None:
+        _one_of("images_without_objects", images_without_objects, ("use", "drop"))
+        _one_of("on_error", on_error, ("stop", "skip"))
+        _one_of("check", check, ("auto", "decode", "header", "none"))
+        self.images_without_objects = images_without_objects
+        self.min_size = min_size
+        self.on_error = on_error
+        self.check = check
+        self.check_limit = check_limit
+        self.skipped: list[tuple[str, str]] = []
+        self._asked = asked_classes(classes, metainfo)
+        self._masks = mask_use(pipeline)
+        self._told: set[int] = set()
+        self._fingerprint: str | None = None
+        super().__init__(
+            ann_file=os.path.expanduser(ann_file),
+            metainfo=metainfo,
+            data_root=os.path.expanduser(data_root or ""),
+            data_prefix={k: os.path.expanduser(p) for k, p in (data_prefix or {"img": ""}).items()},
+            pipeline=list(pipeline),
+            test_mode=test_mode,
+        )
+
+    def full_init(self) -> None:
+        """Read the annotation file and check the images, once; called on building."""
+        if self._fully_initialized:
+            return
+        coco = read_coco(self.ann_file)
+        classes, ids = choose_categories(coco, self._asked)
+        self._metainfo.update(classes=classes, category_ids=ids, ann_file=str(coco.path))
+        self._folder = image_folder(self.data_prefix, self.data_root)
+        made = Instances({key: label for label, key in enumerate(ids)}, self._masks)
+        self._collect(coco, made)
+        self._fully_initialized = True
+        print_log(f"{self.ann_file}: {self.summary()}", logger="current")
+        self._tell_oddities(coco, made)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the labels."""
+        return self._metainfo["classes"]
+
+    def _collect(self, coco: CocoFile, made: Instances) -> None:
+        """Choose the images and pack their items into one buffer, which workers share."""
+        pictures = Pictures(self._folder, [image["file_name"] for image in coco.images])
+        self._counts: Counter[str] = Counter()
+        packed: list[bytes] = []
+        kept: list[int] = []
+        sizes: list[tuple[int, int] | None] = []
+        empty: list[bool] = []
+        for i, image in enumerate(coco.images):
+            size = (image["width"], image["height"]) if image["width"] else pictures.size(i)
+            if self._too_small(size):
+                continue
+            instances = made.of(coco.by_image[image["id"]], size)
+            without = all(one["ignore_flag"] for one in instances)
+            if without and self.images_without_objects == "drop" and not self.test_mode:
+                self._counts["dropped"] += 1
+                continue
+            item: dict[str, Any] = {"img_path": pictures.path(i), "img_id": image["id"]}
+            item["width"], item["height"] = size or (None, None)
+            item["instances"] = instances
+            packed.append(pickle.dumps(item, protocol=4))
+            kept.append(i)
+            sizes.append(size if image["width"] else None)
+            empty.append(without)
+        sound = self._sound(pictures, kept, sizes)
+        packed = [packed[i] for i in sound]
+        self._counts["without"] = sum(empty[i] for i in sound)
+        self.data_address = np.cumsum([len(item) for item in packed], dtype=np.int64)
+        self.data_bytes = np.frombuffer(b"".join(packed), dtype=np.uint8)
+
+    def _too_small(self, size: tuple[int, int] | None) -> bool:
+        small = not self.test_mode and size is not None and min(size) < self.min_size
+        self._counts["small"] += small
+        return small
+
+    def _sound(
+        self, pictures: Pictures, kept: list[int], sizes: list[tuple[int, int] | None]
+    ) -> list[int]:
+        """Positions in ``kept`` of the images that can be read."""
+        if not kept:
+            raise UserError(f"{self.ann_file}: no image is left to use: {self._why_none()}")
+        chosen = Pictures(self._folder, [pictures.reader.names[i] for i in kept])
+        bad = chosen.bad(self.check, self.check_limit, sizes, self.ann_file)
+        if bad and self.on_error == "stop":
+            raise UserError(
+                f"{self.ann_file}: {len(bad)} of {len(kept)} images are bad:\n"
+                f"{chosen.bad_lines(bad)}\nmend or remove them, or train on the rest with "
+                "on_error='skip'"
+            )
+        if len(bad) == len(kept):
+            raise UserError(
+                f"{self.ann_file}: not a single one of {len(kept)} images can be read:\n"
+                f"{chosen.bad_lines(bad[:20])}"
+            )
+        self.skipped = [(chosen.reader.names[i], why) for i, why in bad]
+        if bad:
+            told = "; ".join(f"{printable(name)} ({why})" for name, why in self.skipped)
+            print_log(
+                f"{self.ann_file}: {len(bad)} skipped: {told}", "current", level=logging.WARNING
+            )
+        left = {i for i, _ in bad}
+        return [i for i in range(len(kept)) if i not in left]
+
+    def _why_none(self) -> str:
+        return (
+            f"{self._counts['dropped']} without objects dropped, {self._counts['small']} smaller "
+            f"than {self.min_size} pixels"
+        )
+
+    def _tell_oddities(self, coco: CocoFile, made: Instances) -> None:
+        pass
+
+    def summary(self) -> str:
+        """'N images used, E without objects', and what was left out."""
+        return f"{len(self)} images used, {self._counts['without']} without objects"
+
+    def __getitem__(self, index: int) -> Any:
+        position = range(len(self))[operator.index(index)]
+        order = itertools.chain(range(position, len(self)), range(position))
+        for used in itertools.islice(order, _REFETCHES):
+            try:
+                data = self.prepare_data(used)
+            except UnreadableImage as error:
+                if self.test_mode or self.on_error == "stop":
+                    raise
+                self._tell_replaced(used, error)
+                continue
+            if data is not None:
+                return data
+            if self.test_mode:
+                path = self.get_data_info(used)["img_path"]
+                raise SampleError(f"the pipeline gives nothing for {printable(path)}")
+        raise SampleError(
+            f"{self.ann_file}: the pipeline gives nothing for {min(len(self), _REFETCHES)} images"
+        )
+
+    def _tell_replaced(self, position: int, error: Exception) -> None:
+        if position not in self._told:
+            self._told.add(position)
+            print_log(f"{error}; the next image takes its place", "current", level=logging.WARNING)
+
+    def get_cat_ids(self, idx: int) -> list[int]:
+        """Labels of the instances of image ``idx``, which mmdet's wrappers balance by."""
+        return [one["bbox_label"] for one in self.get_data_info(idx)["instances"]]
+
+    def read_image(self, index: int) -> Image.Image:
+        """Image ``index`` as 8-bit RGB, before transforms; raises SampleError naming a bad file."""
+        info = self.get_data_info(range(len(self))[operator.index(index)])
+        size = None if info["width"] is None else (info["width"], info["height"])
+        try:
+            data = FolderReader("", PackedNames([info["img_path"]])).read(0)
+            return decode_rgb(data, size=size)
+        except (BadImage, OSError) as error:
+            path = printable(info["img_path"])
+            raise SampleError(f"bad image {path}: {reason(error)}") from error
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the classes and every image's name, id, size in bytes and instances.
+
+        Independent of where the data lie. Of more than 100,000 images the sizes of 10,000 evenly
+        spaced ones are taken, because each costs a disk access.
+        """
+        if self._fingerprint is None:
+            digest = hashlib.sha256("\0".join(self.classes).encode())
+            step = 1 if len(self) <= _SIZES_IN_FINGERPRINT else len(self) // 10_000
+            for i in range(len(self)):
+                info = self.get_data_info(i)
+                name = os.path.relpath(info["img_path"], self._folder)
+                size = _file_size(info["img_path"]) if i % step == 0 else "-"
+                row = f"{name}\0{info['img_id']}\0{size}\0{info['instances']}\n"
+                digest.update(row.encode("utf-8", "surrogateescape"))
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.ann_file}: {self.summary()})"
+
+
+def _file_size(path: str) -> int | str:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return "missing"
+
+
+def _one_of(field: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        hint = did_you_mean(value, allowed)
+        raise UserError(
+            f"{field}={value!r} is not known{'; ' + hint if hint else ''} (allowed: "
+            f"{', '.join(allowed)})"
+        )

@@ -1,0 +1,98 @@
+"""Where the images of an annotation file lie, how large they are, and which of them are bad."""
+
+from __future__ import annotations
+
+import ntpath
+import os
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mmengine.logging import print_log
+
+from polaformer.datasets.decode import BadImage, upright_size
+from polaformer.datasets.integrity import Size, bad_images
+from polaformer.datasets.layout import name_some
+from polaformer.datasets.sources import FolderReader, PackedNames, printable
+from polaformer.errors import UserError, did_you_mean
+
+_HEADER_LIMIT = 200_000
+
+
+def image_folder(data_prefix: Mapping[str, str], data_root: str) -> str:
+    """The folder that file names count from; raises UserError if it does not exist."""
+    folder = data_prefix.get("img", data_prefix.get("img_path", "")) or data_root or "."
+    if os.path.isdir(folder):
+        return folder
+    path = Path(folder)
+    above = next((p for p in path.parents if p.is_dir()), Path("."))
+    folders = sorted(entry.name for entry in os.scandir(above) if entry.is_dir())
+    missing = path.relative_to(above).parts[0] if above in path.parents else path.name
+    hint = did_you_mean(missing, folders)
+    raise UserError(
+        f"data_prefix: there is no folder {path} (looked in {Path.cwd()}); "
+        f"{hint + ' ' if hint else ''}{above} holds the folders: {name_some(folders, 10) or 'none'}"
+    )
+
+
+def resolved(folder: str, file_name: str) -> str:
+    """``file_name`` as a path below ``folder``, or an absolute one if there is such a file.
+
+    Backslashes count as slashes where no file has them in its name; of a path on another machine
+    the longest end that exists below ``folder`` is taken.
+    """
+    foreign = "\\" in file_name or file_name.startswith("/") or file_name[1:2] == ":"
+    if not foreign or os.path.exists(os.path.join(folder, file_name)):
+        return file_name
+    path = file_name.replace("\\", "/")
+    if os.path.exists(os.path.join(folder, path)):
+        return path
+    absolute = posixpath.isabs(path) or bool(ntpath.splitdrive(path)[0])
+    parts = [part for part in ntpath.splitdrive(path)[1].split("/") if part]
+    for start in range(len(parts) if absolute else 0):
+        tail = "/".join(parts[start:])
+        if os.path.exists(os.path.join(folder, tail)):
+            return tail
+    return path
+
+
+class Pictures:
+    """Access to the images of one data set; index i is the i-th of ``file_names``."""
+
+    def __init__(self, folder: str, file_names: Sequence[str]) -> None:
+        self.folder = folder
+        self.reader = FolderReader(
+            folder, PackedNames(resolved(folder, name) for name in file_names)
+        )
+
+    def path(self, index: int) -> str:
+        return self.reader.path(index)
+
+    def size(self, index: int) -> Size | None:
+        """(width, height) from the file's header, upright; None if it cannot be read."""
+        try:
+            return upright_size(self.reader.read(index))
+        except (BadImage, OSError):
+            return None
+
+    def bad(
+        self, check: str, check_limit: int, sizes: Sequence[Size | None], where: str
+    ) -> list[tuple[int, str]]:
+        """(index, reason) of every bad image; ``check`` as in ``CocoDataset``."""
+        count = len(self.reader.names)
+        if check == "auto":
+            check = "decode" if count <= check_limit else "header"
+            if count > max(check_limit, _HEADER_LIMIT):
+                print_log(
+                    f"{where}: {count:,} images are too many to be checked first (check='header' "
+                    "or 'decode' does it)",
+                    logger="current",
+                )
+                check = "none"
+        if check == "none":
+            return []
+        return list(bad_images(self.reader, full=check == "decode", sizes=sizes))
+
+    def bad_lines(self, bad: Sequence[tuple[int, str]]) -> str:
+        """A line 'path: reason' for every bad image."""
+        return "\n".join(f"  {printable(self.path(i))}: {why}" for i, why in bad)
