@@ -52,6 +52,33 @@ def fonts_with(characters: Iterable[str]) -> tuple[list[str], set[str]]:
     return chosen, left
 
 
+def font_runs(text: str) -> list[tuple[str, str]]:
+    """``text`` in pieces of one font each, as (font file, piece), for drawing without a figure."""
+    runs: list[tuple[str, str]] = []
+    for character in text:
+        file = _font_file(character)
+        if runs and runs[-1][0] == file:
+            runs[-1] = (file, runs[-1][1] + character)
+        else:
+            runs.append((file, character))
+    return runs
+
+
+@lru_cache(maxsize=4096)
+def _font_file(character: str) -> str:
+    """A font file that holds ``character``: that of matplotlib's own font where it does."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    own = findfont(FontProperties())
+    if character.isspace() or ord(character) in get_font(own).get_charmap():
+        return str(own)
+    chosen, absent = fonts_with(character)
+    if absent:
+        _say_once()
+        return str(own)
+    return str(findfont(FontProperties(family=chosen[0])))
+
+
 def _add_fonts(figure: Figure) -> bool:
     """Let the texts of ``figure`` use the fonts that they need beside their own, if there are."""
     from matplotlib.font_manager import FontProperties, findfont, get_font

@@ -65,7 +65,7 @@ def long_name(key: str) -> str:
 
 def number_text(key: str, value: Any, unknown: str = UNKNOWN) -> str:
     """``value`` as tables show it; ``unknown`` for None and for what is not finite."""
-    if value is None or isinstance(value, float) and not math.isfinite(value):
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return unknown
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
@@ -81,7 +81,7 @@ def main_measure(values: Mapping[str, Any]) -> str | None:
 
 def is_measure(key: str, value: Any) -> bool:
     """Whether ``key`` is something that a validation measures, other than a loss."""
-    number = value is None or isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
     return number and not is_loss(key) and plain_key(key) not in _NO_MEASURE
 
 

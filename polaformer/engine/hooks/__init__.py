@@ -5,6 +5,7 @@ from polaformer.engine.hooks.early_stopping import EarlyStoppingHook
 from polaformer.engine.hooks.health import HealthHook, TrainingDiverged
 from polaformer.engine.hooks.interrupt import InterruptHook
 from polaformer.engine.hooks.logger import LoggerHook
+from polaformer.engine.hooks.pictures import PictureHook
 from polaformer.engine.hooks.progress import ProgressHook
 from polaformer.engine.hooks.record import RunCardHook
 from polaformer.engine.hooks.seed import StepSeedHook
@@ -16,6 +17,7 @@ __all__ = [
     "HealthHook",
     "InterruptHook",
     "LoggerHook",
+    "PictureHook",
     "ProgressHook",
     "RunCardHook",
     "StepSeedHook",
