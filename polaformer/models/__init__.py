@@ -1,8 +1,15 @@
-"""Classification on top of any registered backbone."""
+"""Classification on top of any registered backbone, and test-time augmentation of detectors."""
 
 from polaformer.models.classifier import ImageClassifier
+from polaformer.models.detection_tta import DetectionTTA
 from polaformer.models.heads import LinearHead
 from polaformer.models.losses import ClassificationLoss
 from polaformer.models.preprocessor import ClsPreprocessor
 
-__all__ = ["ClassificationLoss", "ClsPreprocessor", "ImageClassifier", "LinearHead"]
+__all__ = [
+    "ClassificationLoss",
+    "ClsPreprocessor",
+    "DetectionTTA",
+    "ImageClassifier",
+    "LinearHead",
+]
