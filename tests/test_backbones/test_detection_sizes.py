@@ -23,12 +23,12 @@ class LoudPadding:
         return torch.nn.functional.pad(x, pads, value=value)
 
 
-@pytest.mark.parametrize("attention", ["pola", "softmax"])
-def test_what_stands_in_the_padding_of_windows_changes_nothing_at_800_by_1333(
-    attention, monkeypatch
-):
+@pytest.mark.parametrize(
+    "windows", [{"attention": "pola", "window_size": 56}, {"attention": "softmax"}]
+)
+def test_what_stands_in_the_padding_of_windows_changes_nothing_at_800_by_1333(windows, monkeypatch):
     torch.manual_seed(0)
-    model = build_backbone("PolaSwin", arch="nano", attention=attention, out_indices=ALL).eval()
+    model = build_backbone("PolaSwin", arch="nano", out_indices=ALL, **windows).eval()
     image = torch.randn(1, 3, 800, 1333)
     with torch.no_grad():
         quiet = model(image)
