@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from polaformer.config import schema
+from polaformer.config.detector_keys import POPPED, Model, keys_read
 from polaformer.config.shapes import misshapen
 from polaformer.config.signatures import (
     INJECTED,
@@ -22,6 +23,8 @@ from polaformer.config.values import wrong_values
 from polaformer.errors import did_you_mean
 
 INTERNAL = frozenset({"type", "_scope_", "_delete_"})
+FOREIGN = frozenset({"Albu", "mmdet.Albu"})
+"""Classes that hand what stands in them to a library without registries."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class Context:
 
     scope: str | None
     runner: Any
+    model: Model
 
     @classmethod
     def of(cls, cfg: Mapping[str, Any]) -> Context:
@@ -51,7 +55,8 @@ class Context:
         scope = cfg.get("default_scope")
         scope = scope if isinstance(scope, str) else None
         kind = cfg.get("runner_type")
-        return cls(scope, None if kind is None else resolve(kind, "RUNNERS", scope))
+        runner = None if kind is None else resolve(kind, "RUNNERS", scope)
+        return cls(scope, runner, Model.of(cfg))
 
 
 def find_mistakes(cfg: Mapping[str, Any]) -> list[Finding]:
@@ -106,6 +111,8 @@ def _dict(path: str, value: Mapping, kind: str | None, context: Context) -> Iter
         yield accepted
     elif accepted is not None:
         yield from _keywords(path, value, *accepted)
+    if value.get("type") in FOREIGN:
+        return
     for key, child in value.items():
         last = str(key)
         if last in schema.FREE_KEYS or last.endswith("_kwargs"):
@@ -114,6 +121,8 @@ def _dict(path: str, value: Mapping, kind: str | None, context: Context) -> Iter
 
 
 def _child_kind(key: str, parent: str | None) -> str | None:
+    if parent in ("MODELS", "TASK_UTILS") and key in schema.MODEL_KINDS:
+        return schema.MODEL_KINDS[key]
     return schema.CHILD_KINDS.get(key, parent)
 
 
@@ -123,6 +132,9 @@ def _accepted(
     untyped = schema.section(path, value, context.runner)
     if untyped is not None and (untyped.always or "type" not in value):
         return untyped.owner, untyped.keywords
+    read = keys_read(path, value, context.model)
+    if read is not None:
+        return Finding(f"{path}.type", read) if isinstance(read, str) else read
     if "type" in value and kind is not None:
         return _typed(path, value, kind, context)
     if path.rpartition(".")[0] == "default_hooks":
@@ -149,8 +161,8 @@ def _typed(
     name = value["type"]
     target = resolve_anywhere(name, kind, context.scope)
     if target is None:
-        foreign = path.endswith("_cfg") and path not in schema.LOOPS
-        return None if foreign else _unknown_type(f"{path}.type", name, kind)
+        foreign = path.endswith(("_cfg", "_trans")) and path not in schema.LOOPS
+        return None if foreign else _unknown_type(f"{path}.type", name, kind, context.scope)
     keys = keywords_of(target)
     if path == "optim_wrapper":
         keys = replace(keys, names=(*keys.names, "constructor", "paramwise_cfg"))
@@ -160,6 +172,9 @@ def _typed(
         keys = replace(keys, names=(*keys.names, "convert_to_iter_based"))
     if kind == "FUNCTIONS":
         keys = replace(keys, required=())
+    popped = POPPED.get(next((p for p in reversed(path.split(".")) if not p.isdigit()), ""), ())
+    if kind == "MODELS" and popped:
+        keys = replace(keys, names=(*keys.names, *popped))
     supplied = INJECTED.get(kind)
     required = () if supplied is None else tuple(n for n in keys.required if n not in supplied)
     names = tuple(n for n in keys.names if n not in (supplied or ()) or n in value)
@@ -172,8 +187,8 @@ def unknown_keyword(owner: str, name: str, keys: Keywords) -> str:
     return f"{owner} has no keyword '{name}'; {hint}"
 
 
-def _unknown_type(key: str, name: Any, kind: str) -> Finding:
-    match = nearest_type(str(name), kind)
+def _unknown_type(key: str, name: Any, kind: str, scope: str | None = None) -> Finding:
+    match = nearest_type(str(name), kind, scope)
     what = kind.lower().removesuffix("s").replace("_", " ")
     hint = f"did you mean '{match}'?" if match else f"ours: {', '.join(own_names(kind)) or 'none'}"
     return Finding(key, f"no {what} is named '{name}'; {hint}")

@@ -52,6 +52,20 @@ CHILD_KINDS = {
 }
 """Key of a nested dict -> registry of its ``type``; other keys inherit their parent's."""
 
+MODEL_KINDS = dict.fromkeys(
+    (
+        "assigner",
+        "sampler",
+        "bbox_coder",
+        "anchor_generator",
+        "prior_generator",
+        "iou_calculator",
+        "match_costs",
+    ),
+    "TASK_UTILS",
+)
+"""As ``CHILD_KINDS``, inside of a model: there a sampler draws boxes, not images."""
+
 TOP_KINDS = {
     "model": "MODELS",
     "tta_model": "MODELS",
@@ -101,7 +115,7 @@ def expected_container(key: str) -> tuple[type, ...] | None:
     """What a top-level key must hold if it is not None, or None for single values."""
     if key in EVALUATORS or key == "param_scheduler":
         return Mapping, list, tuple
-    if key == "custom_hooks":
+    if key in ("custom_hooks", "tta_pipeline"):
         return list, tuple
     if key in TOP_KINDS or key in ("env_cfg", "randomness", "auto_scale_lr", "custom_imports"):
         return (Mapping,)

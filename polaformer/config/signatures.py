@@ -81,6 +81,9 @@ def resolve(name: Any, kind: str, scope: str | None) -> Callable[..., Any] | Non
         from polaformer.registry import ATTENTIONS
 
         return _get(ATTENTIONS, name)
+    prefix, dot, _ = name.partition(".")
+    if dot and prefix == "polaformer":  # no need to load another package for one of ours
+        scope = prefix
     return _get(_scoped(kind, scope), name)
 
 
@@ -111,13 +114,20 @@ def _get(registry: Any, name: str) -> Callable[..., Any] | None:
         return None
 
 
-def registered_names(kind: str) -> list[str]:
-    """Names that ``type=`` may have in ``kind``: ours with their prefix, mmengine's without."""
+def registered_names(kind: str, scope: str | None = None) -> list[str]:
+    """Names that ``type=`` may have in ``kind``: ours with their prefix, others without.
+
+    Others are mmengine's and those of the package that is the default ``scope``.
+    """
     import mmengine.registry
 
     if kind == "ATTENTIONS":
         return own_names(kind)
-    return own_names(kind) + sorted(getattr(mmengine.registry, kind).module_dict)
+    root = getattr(mmengine.registry, kind)
+    scoped = _scoped(kind, scope) if scope not in (None, "polaformer") else root
+    if scoped is not root:
+        scoped.import_from_location()
+    return own_names(kind) + sorted({*root.module_dict, *scoped.module_dict})
 
 
 def own_names(kind: str) -> list[str]:
@@ -131,9 +141,9 @@ def own_names(kind: str) -> list[str]:
     return [f"{prefix}{name}" for name in own.names()]
 
 
-def nearest_type(name: str, kind: str) -> str | None:
+def nearest_type(name: str, kind: str, scope: str | None = None) -> str | None:
     """The registered name most like ``name``, comparing without scope prefixes too."""
-    names = registered_names(kind)
+    names = registered_names(kind, scope)
     match = nearest(name, names)
     if match is None:
         by_tail = {full.rpartition(".")[2]: full for full in reversed(names)}
@@ -151,7 +161,8 @@ def keywords_of(target: Callable[..., Any]) -> Keywords:
     """
     names: dict[str, inspect.Parameter] = {}
     hints: dict[str, Any] = {}
-    is_open = True
+    is_open, closed = True, False
+    several = inspect.isclass(target) and len(target.__bases__) > 1
     for function in _initialisers(target):
         try:
             parameters = list(inspect.signature(function).parameters.values())
@@ -166,15 +177,45 @@ def keywords_of(target: Callable[..., Any]) -> Keywords:
                 is_open = True
             elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 names.setdefault(parameter.name, parameter)
-                hints.setdefault(parameter.name, known.get(parameter.name, Any))
-        if not is_open:
+                hints.setdefault(parameter.name, _believed(parameter, known, function))
+        closed = closed or not is_open
+        # Of several bases, the next one in line need not be the one that is called.
+        if closed and not (several and _hands_on(target)):
             break
+    is_open = not closed
     forwarded = _forwarded(target) if is_open else None
     if forwarded is not None:
         names.update({name: _optional(name) for name in forwarded if name not in names})
         is_open = False
     required = tuple(n for n, p in names.items() if p.default is p.empty)
     return Keywords(tuple(names), required, is_open, tuple(hints.items()))
+
+
+_WRONG_HINTS = frozenset(
+    {
+        *(f"{name}LocalVisualizer.vis_backends" for name in ("Det", "Track", "Seg")),
+        "YOLOFHead.in_channels",
+        "BucketingBBoxCoder.scale_factor",
+        *(f"{name}.pad_val" for name in ("Mosaic", "MixUp", "CachedMosaic", "CachedMixUp")),
+    }
+)
+"""Annotations of mmdet and mmseg that contradict their own recipes."""
+
+
+def _hands_on(target: Callable[..., Any]) -> bool:
+    """Whether the constructor of a class hands further keywords on."""
+    own = inspect.signature(target).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in own)
+
+
+def _believed(parameter: inspect.Parameter, known: Mapping[str, Any], owner: Any) -> Any:
+    """The annotation of a parameter, as far as its own default agrees with it."""
+    hint = known.get(parameter.name, Any)
+    if owner.__qualname__.replace("__init__", parameter.name) in _WRONG_HINTS:
+        return Any
+    if parameter.default is parameter.empty or mismatch(parameter.default, hint) is None:
+        return hint
+    return hint | None if parameter.default is None else Any
 
 
 def _optional(name: str) -> inspect.Parameter:
