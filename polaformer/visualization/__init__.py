@@ -1,6 +1,8 @@
 """Pictures of a run and a page that shows them; importing loads neither torch nor matplotlib."""
 
+from polaformer.visualization.class_bars import draw_classes
 from polaformer.visualization.confusion import draw_confusion, top_confusions
+from polaformer.visualization.detections import Scene, Thing, draw_detections
 from polaformer.visualization.draw import Prediction, draw_curves, draw_predictions
 from polaformer.visualization.report import write_report
 from polaformer.visualization.results import RunResults, load_results
@@ -8,8 +10,12 @@ from polaformer.visualization.results import RunResults, load_results
 __all__ = [
     "Prediction",
     "RunResults",
+    "Scene",
+    "Thing",
+    "draw_classes",
     "draw_confusion",
     "draw_curves",
+    "draw_detections",
     "draw_predictions",
     "load_results",
     "top_confusions",

@@ -210,7 +210,9 @@ def _with_masks(image: Image.Image, things: Sequence[Thing]) -> Image.Image:
         inside = np.asarray(mask.resize(image.size, Image.Resampling.NEAREST)) > 127
         if not changed:
             pixels, changed = pixels.copy(), True
-        pixels[inside] += 0.45 * (np.float32(class_colour(thing.label)) - pixels[inside])
+        pixels[inside] += 0.45 * (
+            np.asarray(class_colour(thing.label), np.float32) - pixels[inside]
+        )
     return Image.fromarray(pixels.astype(np.uint8)) if changed else image.copy()
 
 

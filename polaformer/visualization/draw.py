@@ -8,7 +8,7 @@ picture is either old or new, never half. matplotlib is imported when the first 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,15 @@ from polaformer.visualization.figure import (
     set_title,
     short_name,
 )
+from polaformer.visualization.measures import (
+    families,
+    in_percent,
+    is_loss,
+    measures_of,
+    number_text,
+    of_whole_images,
+    short_name_of,
+)
 from polaformer.visualization.results import (
     Series,
     finite,
@@ -37,6 +46,11 @@ from polaformer.visualization.results import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+LINES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
+"""Colours of the curves of one panel, after Okabe and Ito; what is wrong has one of its own."""
+
+MEASURE_PANELS = 3
 
 
 @dataclass(frozen=True)
@@ -96,33 +110,69 @@ def draw_predictions(
 def draw_curves(
     records: Sequence[Mapping[str, Any]], out: str | Path, *, title: str = "Training"
 ) -> Path:
-    """Write loss, top-1 accuracy and learning rate over epochs from the lines of a scalars file.
+    """Write the curves in the lines of a scalars file over epochs, each kind in its own panel.
 
-    A curve that was not logged is left out; steps whose loss was not finite are marked. Raises
-    UserError if there is nothing to draw.
+    Panels are the loss, its parts where there are several, the measures of the validation, and the
+    learning rate. Steps whose loss was not finite are marked. Raises UserError if there is nothing
+    to draw.
     """
     train, val = split_scalars(records)
-    train_loss = train_series(train, "loss")
-    val_loss = val_series(val, "loss")
-    top1 = val_series(val, "top1")
-    rate = train_series(train, "base_lr") or train_series(train, "lr")
-    if not any((train_loss, val_loss, top1, rate)):
-        raise UserError("no curves to draw: the scalars hold no loss, lr or top1")
-    figure = new_figure(10.8, 3.5)
+    panels = _panels(train, val)
+    curves = [curve for panel in panels for curve in panel.curves.values()]
+    if not curves:
+        raise UserError("no curves to draw: the scalars hold no loss, learning rate or measure")
+    columns = 2 if len(panels) == 4 else min(3, len(panels))
+    rows = -(-len(panels) // columns)
+    height = 3.5 if rows == 1 else 0.4 + 3.1 * rows
+    figure = new_figure(10.8, height)
     set_title(figure, title)
-    loss_axes, top1_axes, rate_axes = figure.subplots(1, 3)
     # Room for tick labels of any length; the title's strip stays free.
-    figure.set_layout_engine("constrained", rect=(0.008, 0.02, 0.984, 0.87), wspace=0.05)
-    _draw_losses(loss_axes, train_loss, val_loss)
-    _draw_top1(top1_axes, top1)
-    _draw_rate(rate_axes, rate)
+    free = 1 - 0.455 / height
+    figure.set_layout_engine("constrained", rect=(0.008, 0.02, 0.984, free - 0.02), wspace=0.05)
     counts_epochs = bool(val) or any("epoch" in record for record in train)
-    last = max(curve.x[-1] for curve in (train_loss, val_loss, top1, rate) if curve is not None)
-    for axes in (loss_axes, top1_axes, rate_axes):
+    last = max(curve.x[-1] for curve in curves)
+    for place, panel in enumerate(panels):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        panel.draw(axes, panel)
         axes.set_xlim(0, max(1.03 * last, 1e-9))  # room for the last marker
         axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("epoch" if counts_epochs else "iteration")
     return save_figure(figure, out)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One diagram: its curves by their names, and how they are drawn."""
+
+    title: str
+    draw: Callable[[Axes, Panel], None]
+    curves: dict[str, Series]
+
+
+def _panels(train: Sequence[Mapping[str, Any]], val: Sequence[Mapping[str, Any]]) -> list[Panel]:
+    losses = {
+        "training": train_series(train, "loss"),
+        "validation": val_series(val, "loss"),
+    }
+    panels = [Panel("Loss", _draw_losses, _known(losses))]
+    names = dict.fromkeys(key for record in train for key in record if key != "loss")
+    parts = _known({key: train_series(train, key) for key in names if is_loss(key)})
+    if len(parts) > 1:
+        panels.append(Panel("Parts of the training loss", _draw_parts, parts))
+    groups = families(measures_of(val))
+    shown = [base for place, base in enumerate(groups) if place == 0 or groups[base]]
+    for base in shown[:MEASURE_PANELS]:
+        found = _known({key: val_series(val, key) for key in (base, *groups[base])})
+        panels.append(Panel(base, _draw_measures, found))
+    if not shown:
+        panels.append(Panel("", _draw_measures, {}))
+    rate = train_series(train, "base_lr") or train_series(train, "lr")
+    panels.append(Panel("Learning rate", _draw_rate, _known({"rate": rate})))
+    return panels
+
+
+def _known(curves: Mapping[str, Series | None]) -> dict[str, Series]:
+    return {name: curve for name, curve in curves.items() if curve is not None}
 
 
 def _draw_cell(axes: Axes, item: Prediction) -> None:
@@ -164,9 +214,10 @@ def _usual_aspect(images: Sequence[Image.Image]) -> float:
     return min(1.5, max(0.5, ratios[len(ratios) // 2]))
 
 
-def _draw_losses(axes: Axes, train: Series | None, val: Series | None) -> None:
-    axes.set_title("Loss", loc="left", fontsize=10)
+def _draw_losses(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title, loc="left", fontsize=10)
     axes.set_ylabel("loss")
+    train, val = panel.curves.get("training"), panel.curves.get("validation")
     if train is not None:
         axes.plot(
             train.x, train.y, color=RIGHT, linewidth=1.5, label="training", marker=_dot(train)
@@ -178,13 +229,33 @@ def _draw_losses(axes: Axes, train: Series | None, val: Series | None) -> None:
         )  # fmt: skip
     if train is not None:
         _mark_non_finite(axes, train)
-    values = [y for curve in (train, val) if curve for y in curve.y if y > 0]
+    _log_scale_if_wide(axes, panel)
+    if panel.curves:
+        axes.legend(frameon=False, fontsize=8)
+    else:
+        _say_nothing_logged(axes)
+
+
+def _draw_parts(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title, loc="left", fontsize=10)
+    axes.set_ylabel("loss")
+    for place, (name, curve) in enumerate(panel.curves.items()):
+        axes.plot(curve.x, curve.y, linewidth=1.2, label=name, marker=_dot(curve), **_style(place))
+    _log_scale_if_wide(axes, panel)
+    many = len(panel.curves) > 6
+    axes.legend(frameon=False, fontsize=6 if many else 8, ncols=2 if many else 1)
+
+
+def _style(place: int) -> dict[str, Any]:
+    """A colour and kind of line for curve number ``place`` of a panel."""
+    dashes = ("-", "--", ":", "-.")[place // len(LINES) % 4]
+    return {"color": LINES[place % len(LINES)], "linestyle": dashes}
+
+
+def _log_scale_if_wide(axes: Axes, panel: Panel) -> None:
+    values = [y for curve in panel.curves.values() for y in curve.y if y > 0]
     if values and max(values) > 200 * min(values):
         axes.set_yscale("log")
-    if train is None and val is None:
-        _say_nothing_logged(axes)
-    else:
-        axes.legend(frameon=False, fontsize=8)
 
 
 def _mark_non_finite(axes: Axes, curve: Series) -> None:
@@ -196,29 +267,43 @@ def _mark_non_finite(axes: Axes, curve: Series) -> None:
         )  # fmt: skip
 
 
-def _draw_top1(axes: Axes, top1: Series | None) -> None:
-    axes.set_title("Top-1 accuracy (validation)", loc="left", fontsize=10)
-    axes.set_ylabel("top-1 (%)")
-    if top1 is None:
+def _draw_measures(axes: Axes, panel: Panel) -> None:
+    """A measure with its best value marked, and those of its family below it."""
+    base = panel.title
+    name = short_name_of(base) + (" accuracy" if of_whole_images(base) else "")
+    name = f"{name[:1].upper()}{name[1:]}" if base else "Measures"
+    axes.set_title(f"{name} (validation)", loc="left", fontsize=10)
+    axes.set_ylabel(f"{short_name_of(base)}{' (%)' if in_percent(base) else ''}")
+    values = [y for curve in panel.curves.values() for y in curve.y if not math.isnan(y)]
+    main = panel.curves.get(base)
+    if main is None:
         _say_nothing_logged(axes)
         return
-    axes.plot(top1.x, top1.y, color=RIGHT, linewidth=1.5, marker="o", markersize=3)
-    points = [(y, x) for x, y in zip(top1.x, top1.y, strict=True) if not math.isnan(y)]
+    for place, (key, curve) in enumerate(list(panel.curves.items())[1:], start=1):
+        label = short_name_of(key).removeprefix(f"{short_name_of(base)} ")
+        axes.plot(curve.x, curve.y, linewidth=1.1, marker=_dot(curve), label=label, **_style(place))
+    axes.plot(main.x, main.y, color=RIGHT, linewidth=1.8, marker="o", markersize=3)
+    points = [(y, x) for x, y in zip(main.x, main.y, strict=True) if not math.isnan(y)]
     if not points:
         return
     best = max(points, key=lambda point: point[0])  # the first of equals, as the best checkpoint
-    low = min(points)[0]
-    margin = max(0.8, 0.06 * (best[0] - low))
-    axes.set_ylim(max(0.0, low - margin), best[0] + 2.2 * margin)
+    low, high = min(values), max(values)
+    margin = max(0.8 if in_percent(base) else 0.008, 0.06 * (high - low))
+    axes.set_ylim(max(0.0, low - margin), high + 2.2 * margin)
     axes.plot(
         [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
-        label=f"best {best[0]:.2f} %, epoch {best[1]:g}", clip_on=False,
+        label=f"best {_with_percent(base, best[0])}, epoch {best[1]:g}", clip_on=False,
     )  # fmt: skip
     axes.legend(frameon=False, fontsize=8, markerscale=0.6)
 
 
-def _draw_rate(axes: Axes, rate: Series | None) -> None:
-    axes.set_title("Learning rate", loc="left", fontsize=10)
+def _with_percent(key: str, value: float) -> str:
+    return f"{number_text(key, value)}{' %' if in_percent(key) else ''}"
+
+
+def _draw_rate(axes: Axes, panel: Panel) -> None:
+    axes.set_title(panel.title, loc="left", fontsize=10)
+    rate = panel.curves.get("rate")
     if rate is None:
         _say_nothing_logged(axes)
         return

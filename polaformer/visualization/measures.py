@@ -28,6 +28,11 @@ def in_percent(key: str) -> bool:
     return _PERCENT.fullmatch(plain_key(key)) is not None
 
 
+def of_whole_images(key: str) -> bool:
+    """Whether ``key`` is an accuracy of a classifier of whole images."""
+    return re.fullmatch(r"top\d+|mean_class|accuracy", plain_key(key)) is not None
+
+
 def plain_key(key: str) -> str:
     """``key`` without prefixes such as ``val/``."""
     return key.rsplit("/", 1)[-1]
@@ -85,6 +90,15 @@ def is_measure(key: str, value: Any) -> bool:
     return number and not is_loss(key) and plain_key(key) not in _NO_MEASURE
 
 
+def measures_of(records: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The keys of everything that validation ``records`` measure, losses aside, in their order."""
+    return list(
+        dict.fromkeys(
+            key for record in records for key, value in record.items() if is_measure(key, value)
+        )
+    )
+
+
 def families(keys: Iterable[str]) -> dict[str, list[str]]:
     """``keys`` that extend an earlier one by ``_…``, behind it: bbox_mAP -> [bbox_mAP_50, …]."""
     found: dict[str, list[str]] = {}
@@ -107,6 +121,13 @@ def line_of(values: Mapping[str, float]) -> str:
             text += f" ({inner})"
         parts.append(text)
     return "  ".join(parts)
+
+
+def with_unit(key: str, value: Any) -> str:
+    """A value in a sentence: '97.22 % top-1', '0.4123 box AP'."""
+    text = number_text(key, value)
+    unit = " %" if in_percent(key) and text != UNKNOWN else ""
+    return f"{text}{unit} {short_name_of(key)}"
 
 
 @dataclass(frozen=True)

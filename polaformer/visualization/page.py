@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
+_LARGE_PICTURE = 600_000
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2126; --soft: #5d6570; --paper: #ffffff;
   --card: #f4f6f8; --line: #d9dee4; --accent: #0072b2; --warn: #b34700; }
@@ -81,12 +85,28 @@ def folded(summary: str, html: str) -> str:
 
 
 def picture(path: Path, alt: str, caption: str = "") -> str:
-    """The PNG file at ``path`` inside the page, with ``alt`` for those who cannot see it."""
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    """The PNG file at ``path`` inside the page, with ``alt`` for those who cannot see it.
+
+    A large one, of many photographs, goes in as JPEG.
+    """
+    data, kind = path.read_bytes(), "png"
+    if len(data) > _LARGE_PICTURE:
+        data, kind = _as_jpeg(data), "jpeg"
+    text = base64.b64encode(data).decode("ascii")
     below = f"\n<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
-        f'<figure>\n<img src="data:image/png;base64,{data}" alt="{escape(alt)}">{below}\n</figure>'
+        f'<figure>\n<img src="data:image/{kind};base64,{text}" alt="{escape(alt)}">{below}\n'
+        "</figure>"
     )
+
+
+def _as_jpeg(data: bytes) -> bytes:
+    with Image.open(io.BytesIO(data)) as image:
+        small = image.convert("RGB")
+    small.thumbnail((1600, 4000))
+    file = io.BytesIO()
+    small.save(file, format="JPEG", quality=86)
+    return file.getvalue()
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from polaformer.errors import UserError
+from polaformer.visualization.class_bars import draw_classes
 from polaformer.visualization.confusion import draw_confusion
 from polaformer.visualization.draw import Prediction, draw_curves, draw_predictions
 from polaformer.visualization.figure import save_image
@@ -25,24 +26,27 @@ OVERVIEW_WIDTH = 1300
 
 
 def draw_pictures(results: RunResults) -> tuple[dict[str, Path], list[str]]:
-    """Write predictions.png, curves.png, confusion.png and overview.png into the work directory.
+    """Write curves.png, what else fits the task of the run, and overview.png into its folder.
 
-    Returns the paths by name, and one sentence for each picture that could not be drawn. A picture
-    left from an earlier call that cannot be drawn any more is removed, so none is out of date.
+    Classifiers of images get predictions.png and confusion.png, other tasks classes.png; their
+    predictions are in the pictures that the run itself has drawn. Returns the paths by name, and
+    one sentence for each picture that could not be drawn. A picture left from an earlier call that
+    cannot be drawn any more is removed, so none is out of date.
     """
     drawn: dict[str, Path] = {}
     problems: list[str] = []
-    for name, draw in (
-        ("predictions", _predictions),
-        ("curves", _curves),
-        ("confusion", _confusion),
-    ):
+    parts = [("predictions", _predictions), ("curves", _curves), ("confusion", _confusion)]
+    if not results.classifies:
+        parts = [("curves", _curves), ("classes", _classes)]
+    for name, draw in parts:
         out = results.work_dir / f"{name}.png"
         try:
             drawn[name] = draw(results, out)
         except UserError as error:
             out.unlink(missing_ok=True)
             problems.append(f"no picture '{name}': {error}")
+    if not results.classifies and results.sample_pictures:
+        drawn["predictions"] = results.sample_pictures[0][1]
     if len(drawn) > 1:
         drawn["overview"] = _overview(drawn, results.work_dir / "overview.png")
     return drawn, problems
@@ -190,12 +194,20 @@ def _confusion(results: RunResults, out: Path) -> Path:
     return draw_confusion(matrix, results.classes, out, title=title)
 
 
+def _classes(results: RunResults, out: Path) -> Path:
+    table = results.class_table
+    if not table.rows:
+        raise UserError("values per class (metrics.json) are missing")
+    return draw_classes(table, out, title=f"Classes of {results.name}")
+
+
 def _overview(drawn: Mapping[str, Path], out: Path) -> Path:
-    """Predictions and confusion matrix side by side, curves below them, small enough to send."""
+    """Predictions, confusion matrix beside them, curves below, small enough to send."""
     images = {name: Image.open(path).convert("RGB") for name, path in drawn.items()}
-    top = [images[name] for name in ("predictions", "confusion") if name in images]
-    height = min(image.height for image in top)
-    top = [_scaled(image, height / image.height) for image in top]
+    tops = [images[name] for name in ("predictions", "confusion") if name in images]
+    tops = tops or [images["classes"]]
+    height = min(image.height for image in tops)
+    top = [_scaled(image, height / image.height) for image in tops]
     width = sum(image.width for image in top)
     rows = [top]
     if "curves" in images:

@@ -10,6 +10,15 @@ from typing import Any
 from polaformer.errors import UserError
 from polaformer.visualization.confusion import top_confusions
 from polaformer.visualization.figure import write_whole
+from polaformer.visualization.measures import (
+    families,
+    in_percent,
+    long_name,
+    measures_of,
+    number_text,
+    short_name_of,
+    with_unit,
+)
 from polaformer.visualization.page import (
     bullets,
     folded,
@@ -32,10 +41,11 @@ from polaformer.visualization.results import (
 )
 
 _FOLD_ABOVE = 25
+_MEASURES_SHOWN = 6
 _LEFT_BY_A_RUN = ("run_card.json", "scalars.json", "config.py", "metrics.json")
 _EARLIER_TEST = (
     "the test result is older than this run and belongs to an earlier one in the same folder, as "
-    "do its predictions, confusion and accuracy per class; test again with tools/test.py"
+    "do its predictions and what it says of the classes; test again with tools/test.py"
 )
 _SHOWN_OF_CARD = (
     "command",
@@ -102,21 +112,23 @@ def _head(results: RunResults) -> Iterator[str]:
 
 
 def _headline(results: RunResults) -> str:
-    if results.tested_before:
-        _, val = split_scalars(results.scalars)
+    key = results.main
+    if key is None:
+        return "No test result yet"
+    if results.tested_before or (results.score is None and key not in results.measured):
         measured = [
-            (top1, val_epoch(record) or 0.0)
-            for record in val
-            if (top1 := finite(record.get("top1"))) is not None
+            (value, val_epoch(record) or 0.0)
+            for record in results.validations
+            if (value := finite(record.get(key))) is not None
         ]
         if not measured:
-            return "No result of this run yet"
-        top1, epoch = max(measured, key=lambda result: result[0])
-        return f"{top1:.2f} % top-1 in validation, epoch {epoch:.0f}"
-    if results.top1 is None:
-        return "No test result yet"
-    count = finite(results.metrics.get("n"))
-    return f"{results.top1:.2f} % top-1" + ("" if count is None else f" on {count:.0f} test images")
+            return "No result of this run yet" if results.tested_before else "No test result yet"
+        best, epoch = max(measured, key=lambda result: result[0])
+        text = f"{with_unit(key, best)} in validation, epoch {epoch:.0f}"
+        return text if results.tested_before else f"No test result yet; {text}"
+    count = finite(results.metrics.get("n", results.metrics.get("num_images")))
+    text = with_unit(key, results.score)
+    return text if count is None else f"{text} on {count:.0f} test images"
 
 
 def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
@@ -190,15 +202,9 @@ def _first(values: Sequence[Any], limit: int = 12) -> str:
 
 def _results(results: RunResults) -> str:
     metrics = _mapping(results.metrics.get("metrics"))
-    named = [(_metric_name(key), _metric_value(value)) for key, value in metrics.items()]
+    named = [(long_name(key), _metric_value(value)) for key, value in metrics.items()]
     title = "Test result of an earlier run" if results.tested_before else "Test result"
     return section(title, table(("measure", "value"), named))
-
-
-def _metric_name(key: str) -> str:
-    if key.startswith("top") and key[3:].isdecimal():
-        return f"top-{key[3:]} accuracy (%)"
-    return {"mean_class": "mean of the accuracies per class (%)"}.get(key, key)
 
 
 def _metric_value(value: Any) -> str:
@@ -207,15 +213,34 @@ def _metric_value(value: Any) -> str:
 
 
 def _pictures(results: RunResults, pictures: Mapping[str, Path]) -> Iterator[str]:
-    top1 = "unknown" if results.top1 is None else f"{results.top1:.2f} %"
+    score = "unknown" if results.main is None else with_unit(results.main, results.score)
+    if results.classifies:
+        caption = "Grid of test images, each with predicted and true class."
+    else:
+        caption = "Grid of images, each with true and with predicted objects."
     shown = (
-        ("predictions", "Predictions", "Grid of test images, each with predicted and true class."),
-        ("curves", "Training curves", "Loss, top-1 accuracy and learning rate over epochs."),
-        ("confusion", "Confusion", f"Which class was taken for which; top-1 is {top1}."),
+        ("predictions", "Predictions", caption),
+        ("curves", "Training curves", "Loss, measures and learning rate over epochs."),
+        ("confusion", "Confusion", f"Which class was taken for which; {score}."),
+        ("classes", "Classes", "A bar for each class, the lowest first; a line at the mean."),
     )
     for name, heading, alt in shown:
-        if name in pictures:
+        if name not in pictures:
+            continue
+        if name == "predictions" and not results.classifies:
+            yield _sample_section(heading, alt, results.sample_pictures)
+        else:
             yield section(heading, picture(pictures[name], alt))
+
+
+def _sample_section(heading: str, alt: str, samples: Sequence[tuple[str, Path]]) -> str:
+    """The newest picture of predictions; the first one of the run, to compare, is folded."""
+    what, path = samples[0]
+    parts = [picture(path, alt, f"after {what}")]
+    if len(samples) > 1:
+        what, path = samples[-1]
+        parts.append(folded(f"the same after {what}", picture(path, alt)))
+    return section(heading, *parts)
 
 
 def _training(results: RunResults) -> str:
@@ -225,22 +250,20 @@ def _training(results: RunResults) -> str:
         for record in train
         if (epoch := finite(record.get("epoch"))) is not None
     }
+    keys = _shown_measures(val)
+    has_loss = any("loss" in record for record in val)
     rows = []
     for record in val:
         epoch = int(val_epoch(record) or 0)
-        rows.append(
-            (
-                epoch,
-                number(losses.get(epoch), 4),
-                number(finite(record.get("loss")), 4),
-                number(finite(record.get("top1"))),
-                number(finite(record.get("top5"))),
-            )
-        )
-    header = ("epoch", "training loss", "validation loss", "top-1 (%)", "top-5 (%)")
+        loss = [number(finite(record.get("loss")), 4)] if has_loss else []
+        values = [number_text(key, finite(record.get(key)), "–") for key in keys]
+        rows.append((epoch, number(losses.get(epoch), 4), *loss, *values))
+    names = [f"{short_name_of(key)}{' (%)' if in_percent(key) else ''}" for key in keys]
+    header = ("epoch", "training loss", *(["validation loss"] if has_loss else []), *names)
     if not rows:
         return ""
-    best = max(rows, key=lambda row: finite(row[3]) or -1.0)
+    first = len(header) - len(names)
+    best = max(rows, key=lambda row: _value(row[first]) if keys else 0.0)
     last = rows[-1]
     short = table(
         ("", *header),
@@ -249,7 +272,20 @@ def _training(results: RunResults) -> str:
     return section("Epochs", short, folded(f"all {len(rows)} epochs", table(header, rows)))
 
 
+def _shown_measures(val: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first two measures of each family, as far as a page is wide."""
+    groups = families(measures_of(val))
+    return [key for base, rest in groups.items() for key in (base, *rest[:1])][:_MEASURES_SHOWN]
+
+
+def _value(text: Any) -> float:
+    known = finite(text)
+    return -1.0 if known is None else known
+
+
 def _per_class(results: RunResults) -> str:
+    if not results.classifies:
+        return _class_values(results)
     rows = list(per_class_rows(results))
     if not rows:
         return ""
@@ -258,10 +294,24 @@ def _per_class(results: RunResults) -> str:
         ("class", "accuracy (%)", "right", "images"),
         [(name, number(accuracy), right, count) for name, accuracy, right, count in rows],
     )
-    title = "Accuracy per class, lowest first"
-    if len(rows) <= _FOLD_ABOVE:
-        return section(title, html)
-    return section(title, folded(f"all {len(rows)} classes", html))
+    return _folded_if_long("Accuracy per class, lowest first", html, len(rows))
+
+
+def _class_values(results: RunResults) -> str:
+    """Every value of every class, whatever the metric calls them."""
+    values = results.class_table
+    if not values.rows:
+        return ""
+    names = [f"{short_name_of(key)}{' (%)' if in_percent(key) else ''}" for key in values.columns]
+    rows = [
+        (name, *(number_text(k, v) for k, v in zip(values.columns, cells, strict=True)))
+        for name, cells in values.worst_first()
+    ]
+    return _folded_if_long("Classes, lowest first", table(("class", *names), rows), len(rows))
+
+
+def _folded_if_long(title: str, html: str, count: int) -> str:
+    return section(title, html if count <= _FOLD_ABOVE else folded(f"all {count} classes", html))
 
 
 def per_class_rows(

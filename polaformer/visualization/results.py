@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -17,6 +17,13 @@ from typing import Any
 import numpy as np
 
 from polaformer.errors import UserError
+from polaformer.visualization.measures import (
+    ClassTable,
+    class_table,
+    main_measure,
+    measures_of,
+    of_whole_images,
+)
 
 _LOG_LEVELS = (" - WARNING - ", " - ERROR - ", " - CRITICAL - ")
 
@@ -65,16 +72,65 @@ class RunResults:
         fits = size > 0 and counts.shape == (size, size)
         return counts.tolist() if fits and bool((np.isfinite(counts) & (counts >= 0)).all()) else []
 
+    @cached_property
+    def class_table(self) -> ClassTable:
+        """The values per class of the test, of whatever metric."""
+        return class_table(self.metrics)
+
     @property
-    def top1(self) -> float | None:
-        """Top-1 accuracy in percent, or None if no test has been written."""
-        return finite(_as_dict(self.metrics.get("metrics")).get("top1"))
+    def measured(self) -> dict[str, Any]:
+        """The metrics of the test by name, empty without one."""
+        return _as_dict(self.metrics.get("metrics"))
+
+    @cached_property
+    def validations(self) -> list[dict[str, Any]]:
+        """The validation records of the run, in order."""
+        return split_scalars(self.scalars)[1]
+
+    @cached_property
+    def main(self) -> str | None:
+        """The measure that the run is judged by: the first of the test, or of the validations."""
+        return main_measure(self.measured) or next(iter(measures_of(self.validations)), None)
+
+    @property
+    def score(self) -> float | None:
+        """The main measure of the test, or None if no test has been written."""
+        return finite(self.measured.get(self.main)) if self.main else None
+
+    @property
+    def classifies(self) -> bool:
+        """Whether whole images are classified, as far as the results tell."""
+        if "confusion" in self.metrics or self.predictions:
+            return True
+        return not self.result_files and (self.main is None or of_whole_images(self.main))
+
+    @property
+    def result_files(self) -> list[Path]:
+        """Predictions in the form of their task, such as ``predictions.bbox.json``."""
+        return sorted(self.work_dir.glob("predictions.*.json"))
+
+    @cached_property
+    def sample_pictures(self) -> list[tuple[str, Path]]:
+        """(what, file) of pictures that the run has drawn: of its test, then of its last epochs."""
+        return list(_sample_pictures(self))
 
     @property
     def tested_before(self) -> bool:
         """Whether the test is older than the run: it belongs to an earlier run in this folder."""
         started = started_at(self.card)
         return self.tested is not None and started is not None and self.tested < started
+
+
+def _sample_pictures(results: RunResults) -> Iterator[tuple[str, Path]]:
+    started = started_at(results.card) or 0.0
+    files = {path.stem: path for path in (results.work_dir / "pictures").glob("*.png")}
+    files = {name: path for name, path in files.items() if path.stat().st_mtime >= started}
+    if "test" in files and results.metrics:
+        yield "test", files["test"]
+    steps = [(name.rpartition("_"), path) for name, path in files.items()]
+    numbered = [(int(step), unit, path) for (unit, _, step), path in steps if step.isdecimal()]
+    for step, unit, path in sorted(numbered, key=lambda entry: -entry[0]):
+        yield f"{unit} {step}", path
 
 
 def started_at(card: Mapping[str, Any]) -> float | None:
@@ -100,23 +156,33 @@ def load_results(work_dir: str | Path) -> RunResults:
     results = RunResults(root)
     results.card = _as_dict(_read_json(root / "run_card.json", "what was run", results.missing))
     results.metrics = _as_dict(
-        _read_json(root / "metrics.json", "accuracy of a test", results.missing)
+        _read_json(root / "metrics.json", "results of a test", results.missing)
     )
     if results.metrics:
         results.tested = (root / "metrics.json").stat().st_mtime
-    rows = _read_json(root / "predictions.json", "single predictions", results.missing)
+    scalars = find_scalars(root)
+    if scalars is not None:
+        results.scalars = read_scalars(scalars)
+    _read_predictions(results)
+    if scalars is None:
+        results.missing.append("scalars.json (training curves): not written yet")
+    elif not results.scalars:
+        results.missing.append(f"{scalars.name} (training curves): holds no readable line")
+    results.log_problems = read_log_problems(root)
+    return results
+
+
+def _read_predictions(results: RunResults) -> None:
+    """Classes of single images; results of other tasks are large and left in their files."""
+    path = results.work_dir / "predictions.json"
+    if not path.is_file() and not results.classifies:
+        if not results.result_files:
+            results.missing.append("predictions.*.json (single predictions): not written yet")
+        return
+    rows = _read_json(path, "single predictions", results.missing)
     if isinstance(rows, Mapping):
         rows = rows.get("predictions")
     results.predictions = [row for row in _as_list(rows) if isinstance(row, dict)]
-    scalars = find_scalars(root)
-    if scalars is None:
-        results.missing.append("scalars.json (training curves): not written yet")
-    else:
-        results.scalars = read_scalars(scalars)
-        if not results.scalars:
-            results.missing.append(f"{scalars.name} (training curves): holds no readable line")
-    results.log_problems = read_log_problems(root)
-    return results
 
 
 def find_scalars(root: Path) -> Path | None:

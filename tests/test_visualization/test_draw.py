@@ -99,7 +99,7 @@ def test_single_records_and_top1_of_nan_can_be_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("records", [[], [{"time": 1.0, "iter": 3}], [{"loss": 1.0}]])
 def test_nothing_to_draw_is_said(tmp_path: Path, records: list[dict]) -> None:
-    with pytest.raises(UserError, match="no loss, lr or top1"):
+    with pytest.raises(UserError, match="no loss, learning rate or measure"):
         draw_curves(records, tmp_path / "curves.png")
 
 

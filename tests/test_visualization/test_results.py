@@ -76,7 +76,7 @@ def test_a_curve_that_was_not_logged_is_none() -> None:
 
 def test_everything_missing_is_named(tmp_path: Path) -> None:
     results = load_results(tmp_path)
-    assert results.top1 is None
+    assert results.main is results.score is None
     assert results.classes == results.confusion == results.scalars == []
     names = [text.split()[0] for text in results.missing]
     assert names == ["run_card.json", "metrics.json", "predictions.json", "scalars.json"]
@@ -86,7 +86,7 @@ def test_unreadable_files_are_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "metrics.json").write_text('{"metrics": {"top1"')
     (tmp_path / "scalars.json").write_text("")
     missing = " | ".join(load_results(tmp_path).missing)
-    assert "metrics.json (accuracy of a test): unreadable" in missing
+    assert "metrics.json (results of a test): unreadable" in missing
     assert "scalars.json (training curves): holds no readable line" in missing
 
 
