@@ -1,16 +1,22 @@
-"""Make data (digits, digit-scenes: real handwriting) or check it (imagenet, folder)."""
+"""Make data (digits, digit-scenes: real handwriting) or check it (imagenet, coco, folder)."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from polaformer import cli
+
+if TYPE_CHECKING:
+    from polaformer.datasets.prepare.check import Report
 
 _EXAMPLES = """examples:
   python tools/prepare_data.py digits                    write data/digits (1,797 real digits)
   python tools/prepare_data.py digit-scenes              write data/digit_scenes (detection)
   python tools/prepare_data.py imagenet --check          look at data/imagenet
+  python tools/prepare_data.py coco --check              look at data/coco
+  python tools/prepare_data.py coco --check my/data --ann train.json val.json --images train val
   python tools/prepare_data.py folder --check my/images  look at your own class folders or archive
 """
 
@@ -59,6 +65,34 @@ def _imagenet_options(parser: argparse.ArgumentParser) -> None:
     _files_option(parser, "header")
 
 
+def _coco_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--check",
+        nargs="?",
+        const="data/coco",
+        metavar="ROOT",
+        required=True,
+        help="the folder with annotations and images (data/coco)",
+    )
+    parser.add_argument(
+        "--ann",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="annotation files, below ROOT or as given; without it they are looked for",
+    )
+    parser.add_argument(
+        "--images",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FOLDER",
+        help="folder of the images, one for each FILE or one for all; else it is looked for",
+    )
+    _files_option(parser, "header")
+
+
 def _folder_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", metavar="ROOT", required=True, help="class folders, or train and val with them"
@@ -82,6 +116,7 @@ COMMANDS = {
         _digit_scenes_options,
     ),
     "imagenet": ("check the layout, classes and files of ImageNet-1K", _imagenet_options),
+    "coco": ("check detection data in COCO's format, also your own", _coco_options),
     "folder": ("check your own class folders, tar or zip", _folder_options),
 }
 
@@ -93,10 +128,7 @@ def main(argv: list[str] | None = None) -> int:
         folder, reused = _make(args)
         print(f"{folder}: {'already there, complete and unchanged' if reused else 'written'}")
         return 0
-    from polaformer.datasets.prepare.check import check_folder, check_imagenet
-
-    check = check_imagenet if args.command == "imagenet" else check_folder
-    report = check(args.check, args.files)
+    report = _check(args)
     print(report)
     return 1 if report.problems else 0
 
@@ -109,6 +141,17 @@ def _make(args: argparse.Namespace) -> tuple[Path, bool]:
     from polaformer.datasets.prepare.digit_scenes import prepare_digit_scenes
 
     return prepare_digit_scenes(args.out, args.seed, args.train, args.val, args.force)
+
+
+def _check(args: argparse.Namespace) -> Report:
+    if args.command == "coco":
+        from polaformer.datasets.prepare.coco_check import check_coco
+
+        return check_coco(args.check, args.ann, args.images, args.files)
+    from polaformer.datasets.prepare.check import check_folder, check_imagenet
+
+    check = check_imagenet if args.command == "imagenet" else check_folder
+    return check(args.check, args.files)
 
 
 if __name__ == "__main__":

@@ -21,18 +21,20 @@ _CLASSES_LISTED = 40
 
 @dataclass
 class Report:
-    """Lines to print, and the problems among them."""
+    """Lines to print, and the problems among them; notes are worth knowing, but no problems."""
 
     lines: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add_problem(self, text: str) -> None:
         self.problems.append(text)
 
     def __str__(self) -> str:
+        notes = [f"note: {text}" for text in self.notes]
         found = [f"problem: {text}" for text in self.problems]
         verdict = f"{len(found)} problem(s)" if found else "no problems found"
-        return "\n".join([*self.lines, *found, verdict])
+        return "\n".join([*self.lines, *notes, *found, verdict])
 
 
 def check_folder(root: str | Path, files: str = "decode") -> Report:

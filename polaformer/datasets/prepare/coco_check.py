@@ -1,0 +1,326 @@
+"""Look at data in COCO's format as training would find it, without changing anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from polaformer import coco_format
+from polaformer.coco_format import CocoFile
+from polaformer.coco_masks import mask_area
+from polaformer.datasets.coco_classes import choose_categories
+from polaformer.datasets.layout import compare_classes
+from polaformer.datasets.prepare.check import FILE_CHECKS, Report
+from polaformer.datasets.prepare.coco_files import Files, look_at_files, shared_files
+from polaformer.datasets.prepare.coco_layout import (
+    annotation_files,
+    guess_image_folder,
+    image_folders,
+    title_of,
+)
+from polaformer.datasets.prepare.coco_structure import UNNAMED, read_all
+from polaformer.datasets.prepare.findings import Finding, is_rare
+from polaformer.datasets.sources import printable
+from polaformer.errors import UserError
+
+_CLASSES_LISTED = 100
+# Kinds of what the reader finds odd: how the report calls them, and whether they are a problem.
+_KINDS: dict[str, tuple[str, bool]] = {
+    coco_format.UNKNOWN_IMAGE: ("annotations of an image that is not listed", True),
+    coco_format.UNKNOWN_CATEGORY: ("annotations of a category that is not listed", True),
+    coco_format.NO_OBJECT: ("annotations are no objects", True),
+    coco_format.BAD_BOX: ("boxes are no four finite numbers", True),
+    coco_format.NO_AREA: ("boxes without area", True),
+    coco_format.OUTSIDE: ("boxes outside of the picture", True),
+    coco_format.PARTLY_OUTSIDE: ("boxes partly outside of the picture; they are clipped", False),
+    coco_format.BAD_MASK: ("masks cannot be used", True),
+    coco_format.MISSING_FIELD: ("optional fields are missing", False),
+    coco_format.NO_SIZE: ("images without recorded width and height", False),
+    coco_format.IMAGE_TWICE: ("images are listed twice", True),
+    coco_format.SAME_FILE: ("image files are listed under several ids", True),
+    coco_format.CATEGORY_TWICE: ("categories are listed twice", True),
+}
+_TOLD_ELSEWHERE = {coco_format.SAME_ID}
+_NOTED_IF_RARE = {coco_format.NO_AREA, coco_format.OUTSIDE, coco_format.BAD_MASK}
+
+
+@dataclass
+class Split:
+    """One annotation file with its images."""
+
+    title: str
+    coco: CocoFile
+    files: Files | None
+
+
+def check_coco(
+    root: str | Path = "data/coco",
+    ann: Sequence[str] = (),
+    images: Sequence[str] = (),
+    files: str = "header",
+) -> Report:
+    """Check COCO below ``root``, or the annotation files ``ann`` with the folders ``images``.
+
+    Without ``ann`` the files are looked for (see ``annotation_files``), without ``images`` the
+    folders. ``files`` is how closely each image file is looked at: 'decode', 'header' or 'none'.
+    What is odd in no more than one of a thousand objects and left out in training is a note, not a
+    problem: the published COCO files have such objects, too.
+    """
+    if files not in FILE_CHECKS:
+        raise UserError(f"files='{files}' is not known (allowed: {', '.join(FILE_CHECKS)})")
+    base = Path(root).expanduser()
+    paths = annotation_files(base, ann)
+    report = Report()
+    splits = []
+    for path, folder in zip(paths, image_folders(base, paths, images), strict=True):
+        split = _check_one(base, path, folder, files, report)
+        if split is not None:
+            splits.append(split)
+    if len(paths) == 1 and not ann and "train" in title_of(paths[0]) and not base.is_file():
+        report.notes.append(f"{base} has a train split but no val")
+    _compare(splits, files, report)
+    return report
+
+
+def _check_one(
+    root: Path, path: Path, folder: Path | None, how: str, report: Report
+) -> Split | None:
+    title = title_of(path)
+    coco, findings, refused = read_all(path)
+    if coco is None:
+        report.problems.append(f"{title}: {refused}")
+        _tell(report, title, findings)
+        return None
+    named = [image for image in coco.images if not image["file_name"].startswith(UNNAMED)]
+    names = [image["file_name"] for image in named]
+    if folder is None:
+        folder = guess_image_folder(root, path, names)
+    sizes = [(image["width"], image["height"]) if image["width"] else None for image in named]
+    looked = look_at_files(folder, names, sizes, how)
+    report.lines += _table(title, path, coco, looked, how)
+    if refused is not None:
+        report.problems.append(f"{title}: {refused}")
+    if not coco.images:
+        report.problems.append(f"{title}: {path} lists no images")
+    if not coco.annotations:
+        report.problems.append(f"{title}: {path} has no objects that can be used")
+    findings += _of_images(coco, looked) + _of_reader(coco) + _of_objects(coco)
+    _tell(report, title, findings + _of_categories(coco))
+    return Split(title, coco, looked)
+
+
+def _tell(report: Report, title: str, findings: Iterable[Finding]) -> None:
+    for finding in findings:
+        if finding.count:
+            found = report.problems if finding.problem else report.notes
+            found.append(f"{title}: {finding}")
+
+
+def _table(title: str, path: Path, coco: CocoFile, looked: Files, how: str) -> list[str]:
+    without = sum(not anns for anns in coco.by_image.values())
+    masks = Counter(_mask_kind(ann["segmentation"]) for ann in coco.annotations)
+    rows: list[tuple[int, str]] = [
+        (len(coco.images), "images listed"),
+        (len(looked.names), f"on disk in {looked.folder}"),
+        (len(looked.missing), "missing"),
+        (len(looked.not_listed), "in that folder, but not listed"),
+        (without, "without objects"),
+    ]
+    if how != "none":
+        seen = "decoded" if how == "decode" else "headers and ends read"
+        rows += [
+            (len(looked.broken), f"broken or cut short ({seen})"),
+            (len(looked.other_size), "of another size than recorded"),
+            (len(looked.as_stored), "recorded as stored, although EXIF turns them"),
+        ]
+    rows += [
+        (len(coco.categories), "categories"),
+        (len(coco.annotations), "objects that can be used"),
+        (sum(ann["iscrowd"] for ann in coco.annotations), "crowd regions among them"),
+        *((masks[kind], f"with {kind}") for kind in _MASK_KINDS),
+    ]
+    rows += [
+        (count, f"x {_label(kind)}")
+        for kind, count in coco.problem_counts().items()
+        if kind not in _TOLD_ELSEWHERE
+    ]
+    return [f"{title}: {path}", *(f"  {count:>9,}  {printable(text)}" for count, text in rows)]
+
+
+_MASK_KINDS = ("polygons", "packed run lengths (RLE)", "plain run lengths", "no mask")
+
+
+def _mask_kind(segmentation: list | dict | None) -> str:
+    if segmentation is None:
+        return _MASK_KINDS[3]
+    if isinstance(segmentation, list):
+        return _MASK_KINDS[0]
+    return _MASK_KINDS[2 if isinstance(segmentation["counts"], list) else 1]
+
+
+def _label(kind: str) -> str:
+    return _KINDS.get(kind, (kind, True))[0].partition(";")[0]
+
+
+def _of_images(coco: CocoFile, looked: Files) -> list[Finding]:
+    folder = looked.folder
+    return [
+        Finding(f"images are missing in {folder}", len(looked.missing), looked.missing),
+        Finding("image files are broken", len(looked.broken), looked.broken),
+        Finding(
+            "images have another size than recorded", len(looked.other_size), looked.other_size
+        ),
+        Finding(
+            "images are recorded as stored, although EXIF turns them; they are read as recorded",
+            len(looked.as_stored),
+            looked.as_stored,
+            problem=False,
+        ),
+        Finding(
+            f"images in {folder} are not listed",
+            len(looked.not_listed),
+            looked.not_listed,
+            problem=False,
+        ),
+    ]
+
+
+def _of_reader(coco: CocoFile) -> list[Finding]:
+    places: dict[str, list[str]] = {}
+    for kind, where, text in coco.problems:
+        if kind not in _TOLD_ELSEWHERE:
+            places.setdefault(kind, []).append(f"{where}: {text}")
+    objects = len(coco.annotations) + sum(
+        count for kind, count in coco.problem_counts().items() if kind in coco_format.LEFT_OUT
+    )
+    findings = []
+    for kind, examples in places.items():
+        label, problem = _KINDS.get(kind, (kind, True))
+        if kind in _NOTED_IF_RARE:
+            problem = not is_rare(len(examples), objects)
+        findings.append(Finding(label, len(examples), examples, problem))
+    return findings
+
+
+def _of_objects(coco: CocoFile) -> list[Finding]:
+    sizes = {
+        image["id"]: (image["width"], image["height"]) if image["width"] else None
+        for image in coco.images
+    }
+    seen: set[tuple] = set()
+    twice, empty, without = [], [], 0
+    for ann in coco.annotations:
+        key = (ann["image_id"], ann["category_id"], ann["iscrowd"], *ann["bbox"])
+        where = f"id {ann['id']} in image {ann['image_id']}"
+        if key in seen:
+            twice.append(where)
+        seen.add(key)
+        mask = ann["segmentation"]
+        without += mask is None
+        if isinstance(mask, list) and mask_area(mask) == 0:
+            empty.append(where)
+    total = len(coco.annotations)
+    return [
+        Finding(
+            "objects are given twice, with the same box and category",
+            len(twice),
+            twice,
+            not is_rare(len(twice), total),
+        ),
+        Finding("masks have no area", len(empty), empty, not is_rare(len(empty), total)),
+        Finding("objects have no mask, others have", without % total if total else 0, (), False),
+        Finding(*_odd_boxes(coco, sizes)),
+    ]
+
+
+def _odd_boxes(coco: CocoFile, sizes: dict) -> tuple[str, int]:
+    """Whether all boxes look like corners, or like fractions of the picture."""
+    boxes = [(ann["bbox"], sizes[ann["image_id"]]) for ann in coco.annotations]
+    if boxes and all(max(box) <= 1 for box, _ in boxes):
+        return (
+            "boxes are all within 0 to 1, so they seem to be fractions; COCO counts pixels",
+            len(boxes),
+        )
+    over = sum(size is not None and _ends_outside(box, size) for box, size in boxes)
+    if over and all(
+        box[2] > box[0] and box[3] > box[1] and (size is None or _corner_inside(box, size))
+        for box, size in boxes
+    ):
+        return (
+            "boxes reach out of the picture and all would fit as corners; COCO writes "
+            "[x, y, width, height], not [x1, y1, x2, y2]",
+            over,
+        )
+    return "", 0
+
+
+def _ends_outside(box: Sequence[float], size: tuple[int, int]) -> bool:
+    return box[0] + box[2] > size[0] + 1 or box[1] + box[3] > size[1] + 1
+
+
+def _corner_inside(box: Sequence[float], size: tuple[int, int]) -> bool:
+    return box[2] <= size[0] + 1 and box[3] <= size[1] + 1
+
+
+def _of_categories(coco: CocoFile) -> list[Finding]:
+    used = {ann["category_id"] for ann in coco.annotations}
+    unused = [c["name"] for c in coco.categories if c["id"] not in used]
+    plain: dict[str, str] = {}
+    alike = []
+    for category in coco.categories:
+        name = category["name"]
+        other = plain.setdefault("".join(name.split()).casefold(), name)
+        if other != name:
+            alike.append(f"'{other}' and '{name}'")
+    spaced = [f"'{c['name']}'" for c in coco.categories if c["name"] != c["name"].strip()]
+    return [
+        Finding("pairs of categories differ in case or blanks only", len(alike), alike),
+        Finding("category names begin or end with a blank", len(spaced), spaced, problem=False),
+        Finding("categories have no object", len(unused), unused, problem=False),
+    ]
+
+
+def _compare(splits: list[Split], how: str, report: Report) -> None:
+    if not splits:
+        return
+    report.lines += _class_table(splits)
+    first = splits[0]
+    for other in splits[1:]:
+        try:
+            here, there = (choose_categories(split.coco, None)[0] for split in (first, other))
+        except UserError:
+            continue  # a file without categories is told already
+        known_as = "" if first.title == "train" else f" (train stands for {first.title})"
+        report.problems += [text + known_as for text in compare_classes(here, there, other.title)]
+        if how != "none" and first.files is not None and other.files is not None:
+            shared = shared_files(first.files, other.files)
+            _tell(
+                report,
+                other.title,
+                [Finding(f"images are also in {first.title}", len(shared), shared)],
+            )
+
+
+def _class_table(splits: list[Split]) -> list[str]:
+    """Objects of every class, crowd regions aside, in the order of the labels."""
+    counts = []
+    for split in splits:
+        names = {category["id"]: category["name"] for category in split.coco.categories}
+        anns = (ann for ann in split.coco.annotations if not ann["iscrowd"])
+        counts.append(Counter(names[ann["category_id"]] for ann in anns))
+    names = dict.fromkeys(
+        name for split in splits for name in choose_categories(split.coco, None)[0]
+    )
+    shown = list(names)[:_CLASSES_LISTED]
+    width = max([len(printable(name)) for name in shown] + [len("objects per class")])
+    columns = [max(9, len(split.title)) for split in splits]
+    titles = (f"{split.title:>{w}}" for split, w in zip(splits, columns, strict=True))
+    lines = [f"{'objects per class':<{width}}  " + "  ".join(titles)]
+    for name in shown:
+        cells = (f"{count[name]:>{w},}" for count, w in zip(counts, columns, strict=True))
+        lines.append(f"{printable(name):<{width}}  " + "  ".join(cells))
+    if len(names) > len(shown):
+        lines.append(f"… and {len(names) - len(shown)} more classes")
+    return lines
