@@ -383,6 +383,7 @@ def test_of_too_many_bytes_only_files_of_one_name_are_compared(root, monkeypatch
             ("holds panoptic segmentation",),
         ),
         ('{"images": [], "annotations": [], "categories": []}', ("lists no images",)),
+        ('{"images": [], "annotations": [], "categories": []}', ("has no categories",)),
     ],
 )
 def test_files_that_are_no_coco(root, text, words):
@@ -431,7 +432,7 @@ def test_own_files_and_folders(root, tmp_path):
         check_coco(root, names, ["nowhere"])
     with pytest.raises(UserError, match=r"no file .*did you mean 'instances_val2017\.json'"):
         check_coco(root, ["annotations/instance_val2017.json"])
-    with pytest.raises(UserError, match="has no annotation file.*--ann FILE"):
+    with pytest.raises(UserError, match=r"has no annotation file.*--ann FILE"):
         check_coco(root / "train2017")
     with pytest.raises(UserError, match="there is no nowhere"):
         check_coco("nowhere")

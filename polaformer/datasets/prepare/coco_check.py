@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polaformer import coco_format
 from polaformer.coco_format import CocoFile
-from polaformer.coco_masks import mask_area
 from polaformer.datasets.coco_classes import choose_categories
 from polaformer.datasets.layout import compare_classes
 from polaformer.datasets.prepare.check import FILE_CHECKS, Report
@@ -20,30 +18,20 @@ from polaformer.datasets.prepare.coco_layout import (
     image_folders,
     title_of,
 )
+from polaformer.datasets.prepare.coco_objects import (
+    TOLD_ELSEWHERE,
+    label_of,
+    of_categories,
+    of_objects,
+    of_reader,
+)
 from polaformer.datasets.prepare.coco_structure import UNNAMED, read_all
-from polaformer.datasets.prepare.findings import Finding, is_rare
+from polaformer.datasets.prepare.findings import Finding
 from polaformer.datasets.sources import printable
 from polaformer.errors import UserError
 
 _CLASSES_LISTED = 100
-# Kinds of what the reader finds odd: how the report calls them, and whether they are a problem.
-_KINDS: dict[str, tuple[str, bool]] = {
-    coco_format.UNKNOWN_IMAGE: ("annotations of an image that is not listed", True),
-    coco_format.UNKNOWN_CATEGORY: ("annotations of a category that is not listed", True),
-    coco_format.NO_OBJECT: ("annotations are no objects", True),
-    coco_format.BAD_BOX: ("boxes are no four finite numbers", True),
-    coco_format.NO_AREA: ("boxes without area", True),
-    coco_format.OUTSIDE: ("boxes outside of the picture", True),
-    coco_format.PARTLY_OUTSIDE: ("boxes partly outside of the picture; they are clipped", False),
-    coco_format.BAD_MASK: ("masks cannot be used", True),
-    coco_format.MISSING_FIELD: ("optional fields are missing", False),
-    coco_format.NO_SIZE: ("images without recorded width and height", False),
-    coco_format.IMAGE_TWICE: ("images are listed twice", True),
-    coco_format.SAME_FILE: ("image files are listed under several ids", True),
-    coco_format.CATEGORY_TWICE: ("categories are listed twice", True),
-}
-_TOLD_ELSEWHERE = {coco_format.SAME_ID}
-_NOTED_IF_RARE = {coco_format.NO_AREA, coco_format.OUTSIDE, coco_format.BAD_MASK}
+_MASK_KINDS = ("polygons", "packed run lengths (RLE)", "plain run lengths", "no mask")
 
 
 @dataclass
@@ -52,7 +40,7 @@ class Split:
 
     title: str
     coco: CocoFile
-    files: Files | None
+    files: Files
 
 
 def check_coco(
@@ -104,10 +92,12 @@ def _check_one(
         report.problems.append(f"{title}: {refused}")
     if not coco.images:
         report.problems.append(f"{title}: {path} lists no images")
+    if not coco.categories:
+        report.problems.append(f"{title}: {path} has no categories")
     if not coco.annotations:
         report.problems.append(f"{title}: {path} has no objects that can be used")
-    findings += _of_images(coco, looked) + _of_reader(coco) + _of_objects(coco)
-    _tell(report, title, findings + _of_categories(coco))
+    findings += _of_images(coco, looked) + of_reader(coco) + of_objects(coco)
+    _tell(report, title, findings + of_categories(coco))
     return Split(title, coco, looked)
 
 
@@ -142,14 +132,11 @@ def _table(title: str, path: Path, coco: CocoFile, looked: Files, how: str) -> l
         *((masks[kind], f"with {kind}") for kind in _MASK_KINDS),
     ]
     rows += [
-        (count, f"x {_label(kind)}")
+        (count, label_of(kind))
         for kind, count in coco.problem_counts().items()
-        if kind not in _TOLD_ELSEWHERE
+        if kind not in TOLD_ELSEWHERE
     ]
     return [f"{title}: {path}", *(f"  {count:>9,}  {printable(text)}" for count, text in rows)]
-
-
-_MASK_KINDS = ("polygons", "packed run lengths (RLE)", "plain run lengths", "no mask")
 
 
 def _mask_kind(segmentation: list | dict | None) -> str:
@@ -158,10 +145,6 @@ def _mask_kind(segmentation: list | dict | None) -> str:
     if isinstance(segmentation, list):
         return _MASK_KINDS[0]
     return _MASK_KINDS[2 if isinstance(segmentation["counts"], list) else 1]
-
-
-def _label(kind: str) -> str:
-    return _KINDS.get(kind, (kind, True))[0].partition(";")[0]
 
 
 def _of_images(coco: CocoFile, looked: Files) -> list[Finding]:
@@ -187,120 +170,26 @@ def _of_images(coco: CocoFile, looked: Files) -> list[Finding]:
     ]
 
 
-def _of_reader(coco: CocoFile) -> list[Finding]:
-    places: dict[str, list[str]] = {}
-    for kind, where, text in coco.problems:
-        if kind not in _TOLD_ELSEWHERE:
-            places.setdefault(kind, []).append(f"{where}: {text}")
-    objects = len(coco.annotations) + sum(
-        count for kind, count in coco.problem_counts().items() if kind in coco_format.LEFT_OUT
-    )
-    findings = []
-    for kind, examples in places.items():
-        label, problem = _KINDS.get(kind, (kind, True))
-        if kind in _NOTED_IF_RARE:
-            problem = not is_rare(len(examples), objects)
-        findings.append(Finding(label, len(examples), examples, problem))
-    return findings
-
-
-def _of_objects(coco: CocoFile) -> list[Finding]:
-    sizes = {
-        image["id"]: (image["width"], image["height"]) if image["width"] else None
-        for image in coco.images
-    }
-    seen: set[tuple] = set()
-    twice, empty, without = [], [], 0
-    for ann in coco.annotations:
-        key = (ann["image_id"], ann["category_id"], ann["iscrowd"], *ann["bbox"])
-        where = f"id {ann['id']} in image {ann['image_id']}"
-        if key in seen:
-            twice.append(where)
-        seen.add(key)
-        mask = ann["segmentation"]
-        without += mask is None
-        if isinstance(mask, list) and mask_area(mask) == 0:
-            empty.append(where)
-    total = len(coco.annotations)
-    return [
-        Finding(
-            "objects are given twice, with the same box and category",
-            len(twice),
-            twice,
-            not is_rare(len(twice), total),
-        ),
-        Finding("masks have no area", len(empty), empty, not is_rare(len(empty), total)),
-        Finding("objects have no mask, others have", without % total if total else 0, (), False),
-        Finding(*_odd_boxes(coco, sizes)),
-    ]
-
-
-def _odd_boxes(coco: CocoFile, sizes: dict) -> tuple[str, int]:
-    """Whether all boxes look like corners, or like fractions of the picture."""
-    boxes = [(ann["bbox"], sizes[ann["image_id"]]) for ann in coco.annotations]
-    if boxes and all(max(box) <= 1 for box, _ in boxes):
-        return (
-            "boxes are all within 0 to 1, so they seem to be fractions; COCO counts pixels",
-            len(boxes),
-        )
-    over = sum(size is not None and _ends_outside(box, size) for box, size in boxes)
-    if over and all(
-        box[2] > box[0] and box[3] > box[1] and (size is None or _corner_inside(box, size))
-        for box, size in boxes
-    ):
-        return (
-            "boxes reach out of the picture and all would fit as corners; COCO writes "
-            "[x, y, width, height], not [x1, y1, x2, y2]",
-            over,
-        )
-    return "", 0
-
-
-def _ends_outside(box: Sequence[float], size: tuple[int, int]) -> bool:
-    return box[0] + box[2] > size[0] + 1 or box[1] + box[3] > size[1] + 1
-
-
-def _corner_inside(box: Sequence[float], size: tuple[int, int]) -> bool:
-    return box[2] <= size[0] + 1 and box[3] <= size[1] + 1
-
-
-def _of_categories(coco: CocoFile) -> list[Finding]:
-    used = {ann["category_id"] for ann in coco.annotations}
-    unused = [c["name"] for c in coco.categories if c["id"] not in used]
-    plain: dict[str, str] = {}
-    alike = []
-    for category in coco.categories:
-        name = category["name"]
-        other = plain.setdefault("".join(name.split()).casefold(), name)
-        if other != name:
-            alike.append(f"'{other}' and '{name}'")
-    spaced = [f"'{c['name']}'" for c in coco.categories if c["name"] != c["name"].strip()]
-    return [
-        Finding("pairs of categories differ in case or blanks only", len(alike), alike),
-        Finding("category names begin or end with a blank", len(spaced), spaced, problem=False),
-        Finding("categories have no object", len(unused), unused, problem=False),
-    ]
-
-
 def _compare(splits: list[Split], how: str, report: Report) -> None:
     if not splits:
         return
     report.lines += _class_table(splits)
     first = splits[0]
     for other in splits[1:]:
-        try:
-            here, there = (choose_categories(split.coco, None)[0] for split in (first, other))
-        except UserError:
-            continue  # a file without categories is told already
-        known_as = "" if first.title == "train" else f" (train stands for {first.title})"
-        report.problems += [text + known_as for text in compare_classes(here, there, other.title)]
-        if how != "none" and first.files is not None and other.files is not None:
+        here, there = _classes(first), _classes(other)
+        if here and there:
+            known_as = "" if first.title == "train" else f" (train stands for {first.title})"
+            problems = compare_classes(here, there, other.title)
+            report.problems += [text + known_as for text in problems]
+        if how != "none":
             shared = shared_files(first.files, other.files)
-            _tell(
-                report,
-                other.title,
-                [Finding(f"images are also in {first.title}", len(shared), shared)],
-            )
+            found = Finding(f"images are also in {first.title}", len(shared), shared)
+            _tell(report, other.title, [found])
+
+
+def _classes(split: Split) -> tuple[str, ...]:
+    """The names of the categories in the order of their labels."""
+    return choose_categories(split.coco, None)[0] if split.coco.categories else ()
 
 
 def _class_table(splits: list[Split]) -> list[str]:
@@ -310,9 +199,7 @@ def _class_table(splits: list[Split]) -> list[str]:
         names = {category["id"]: category["name"] for category in split.coco.categories}
         anns = (ann for ann in split.coco.annotations if not ann["iscrowd"])
         counts.append(Counter(names[ann["category_id"]] for ann in anns))
-    names = dict.fromkeys(
-        name for split in splits for name in choose_categories(split.coco, None)[0]
-    )
+    names = dict.fromkeys(name for split in splits for name in _classes(split))
     shown = list(names)[:_CLASSES_LISTED]
     width = max([len(printable(name)) for name in shown] + [len("objects per class")])
     columns = [max(9, len(split.title)) for split in splits]
