@@ -15,6 +15,9 @@ from torch import Tensor
 Settings = tuple[int, ...]
 """Stride, padding and dilation as (height, width) each, then groups and deformable groups."""
 
+FAR = 2**20
+"""An offset, in pixels, from any place to one outside the map."""
+
 
 def forward(
     input: Tensor,
@@ -194,10 +197,11 @@ def _arguments(
 ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """What torchvision takes, in single precision at least, and which places [N, 1, H', W'] lost.
 
-    An offset that is no number would be read as an address; there the result is to be NaN.
+    An offset becomes an address: one that is no number is to make the result NaN at its place, and
+    one beyond any map stays beyond it as a number that fits into an integer.
     """
     dtype = torch.promote_types(input.dtype, torch.float32)
     unknown = offset.isnan()
-    offset = offset.to(dtype).masked_fill(unknown, 0)
+    offset = offset.to(dtype).clamp(-FAR, FAR).masked_fill_(unknown, 0)
     mask = offset.new_zeros(input.shape[0], 1) if mask is None else mask.to(dtype)
     return (input.to(dtype), weight.to(dtype), offset, mask), unknown.any(1, keepdim=True)

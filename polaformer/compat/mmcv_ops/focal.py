@@ -87,7 +87,8 @@ def softmax_backward(
     true, factor, label = _chosen(input, target, weight, alpha)
     slope = -(1 - true).pow(gamma)
     if gamma:
-        slope += gamma * (1 - true).pow(gamma - 1) * torch.xlogy(true, true)
+        rest = (1 - true).clamp(min=torch.finfo(true.dtype).tiny)
+        slope += gamma * rest.pow(gamma - 1) * torch.xlogy(true, true)
     slope = (slope * factor)[:, None]
     grad_input.copy_(input * -slope)
     if grad_input.numel():
