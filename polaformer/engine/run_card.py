@@ -60,11 +60,17 @@ def git_state() -> dict[str, Any] | None:
 
 
 def describe_data(dataset: Any) -> dict[str, Any]:
-    """Size, classes and, where the dataset knows it, the fingerprint of its files."""
+    """Size, classes and what else the dataset knows: objects, skipped files, fingerprint."""
     metainfo = getattr(dataset, "metainfo", None) or {}
     facts: dict[str, Any] = {"samples": len(dataset)}
     if metainfo.get("classes"):
         facts["classes"] = len(metainfo["classes"])
+    counts = getattr(dataset, "class_counts", None)
+    if callable(counts):
+        facts["objects"] = sum(counts().values())
+    summary = getattr(dataset, "summary", None)
+    if callable(summary):
+        facts["summary"] = summary()
     fingerprint = getattr(dataset, "fingerprint", None)
     if callable(fingerprint):
         facts["fingerprint"] = fingerprint()

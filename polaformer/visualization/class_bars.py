@@ -78,7 +78,7 @@ def _bars(
         text = UNKNOWN if value is None else number_text(key, value)[:5]
         axes.text((value or 0.0) + 0.01 * top, row, text, va="center", fontsize=7, color=SOFT)
     if mean is not None:
-        axes.axvline(mean, color=WRONG, linestyle="--", linewidth=1.2)
+        axes.axvline(mean, color=WRONG, linestyle="--", linewidth=1.2, zorder=0)
 
 
 def _finite(value: Any) -> float | None:

@@ -294,7 +294,7 @@ def _draw_measures(axes: Axes, panel: Panel) -> None:
         [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
         label=f"best {_with_percent(base, best[0])}, epoch {best[1]:g}", clip_on=False,
     )  # fmt: skip
-    axes.legend(frameon=False, fontsize=8, markerscale=0.6)
+    axes.legend(frameon=False, fontsize=8 if len(panel.curves) < 4 else 7, markerscale=0.6)
 
 
 def _with_percent(key: str, value: float) -> str:

@@ -120,5 +120,6 @@ def _row(cells: Sequence[Any], tag: str) -> str:
 
 def _cell(cell: Any, tag: str) -> str:
     text = "" if cell is None else str(cell)
-    numeric = tag == "td" and text.replace(".", "", 1).replace("–", "0").lstrip("-").isdecimal()
+    digits = "0" if text in ("–", "n/a") else text.replace(".", "", 1).lstrip("-")
+    numeric = tag == "td" and digits.isdecimal()
     return f"<{tag}{' class=number' if numeric else ''}>{escape(text)}</{tag}>"

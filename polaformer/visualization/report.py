@@ -236,11 +236,15 @@ def _pictures(results: RunResults, pictures: Mapping[str, Path]) -> Iterator[str
 def _sample_section(heading: str, alt: str, samples: Sequence[tuple[str, Path]]) -> str:
     """The newest picture of predictions; the first one of the run, to compare, is folded."""
     what, path = samples[0]
-    parts = [picture(path, alt, f"after {what}")]
+    parts = [picture(path, alt, f"after {_the(what)}")]
     if len(samples) > 1:
         what, path = samples[-1]
-        parts.append(folded(f"the same after {what}", picture(path, alt)))
+        parts.append(folded(f"the same after {_the(what)}", picture(path, alt)))
     return section(heading, *parts)
+
+
+def _the(what: str) -> str:
+    return "the test" if what == "test" else what
 
 
 def _training(results: RunResults) -> str:

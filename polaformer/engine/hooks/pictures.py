@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from PIL import Image, ImageOps
 
+from polaformer.coco_format import read_coco
 from polaformer.engine.hooks.logger import numbers
 from polaformer.errors import UserError
 from polaformer.registry import HOOKS
@@ -48,9 +49,9 @@ class Drawer(Protocol):
         """What is needed of a prediction to draw it later, small and in main memory."""
 
     def draw(
-        self, shown: Sequence[tuple[Shown, Any]], classes: Sequence[str], out: Path, title: str
+        self, shown: Sequence[tuple[Shown, Any]], meta: Mapping[str, Any], out: Path, title: str
     ) -> None:
-        """Write the picture."""
+        """Write the picture; ``meta`` is the data set's ``metainfo``."""
 
 
 @dataclass
@@ -90,16 +91,16 @@ class DetectionDrawer:
         return things, f"score {self.score_thr:g} or more"
 
     def draw(
-        self, shown: Sequence[tuple[Shown, Any]], classes: Sequence[str], out: Path, title: str
+        self, shown: Sequence[tuple[Shown, Any]], meta: Mapping[str, Any], out: Path, title: str
     ) -> None:
         """Write every image twice, with true and with predicted objects."""
+        classes = meta.get("classes", ())
+        masks = any(thing.mask is not None for _, (things, _) in shown for thing in things)
         scenes = []
         for item, (things, note) in shown:
-            named = [
-                Thing(t.box, t.label, _name(t.label, classes), t.score, t.mask) for t in things
-            ]
+            named = [replace(thing, name=_name(thing.label, classes)) for thing in things]
             name = Path(str(item.info.get("img_path", ""))).name
-            truth = _truth(item, classes)
+            truth = _truth(item, meta, masks)
             scenes.append(Scene(item.image, item.size, named, truth, name, note))
         draw_detections(scenes, out, title=title)
 
@@ -111,20 +112,36 @@ def _small_mask(mask: Any) -> np.ndarray | None:
     return _array(shrink(mask)).astype(bool)
 
 
-def _truth(item: Shown, classes: Sequence[str]) -> list[Thing] | None:
+def _truth(item: Shown, meta: Mapping[str, Any], masks: bool) -> list[Thing] | None:
+    """The true objects; masks that a data set does not load come from its annotation file."""
     instances = item.info.get("instances")
+    if masks and meta.get("ann_file") and not any("mask" in one for one in instances or ()):
+        instances = list(_from_file(meta, item.info["img_id"]))
     if instances is None:
         return None
     return [
         Thing(
             _box(instance["bbox"]),
             int(instance["bbox_label"]),
-            _name(int(instance["bbox_label"]), classes),
+            _name(int(instance["bbox_label"]), meta.get("classes", ())),
             mask=mask_of(instance.get("mask"), item.size),
             crowd=bool(instance.get("ignore_flag")),
         )
         for instance in instances
     ]
+
+
+def _from_file(meta: Mapping[str, Any], image_id: Any) -> Iterator[dict[str, Any]]:
+    labels = {category: label for label, category in enumerate(meta["category_ids"])}
+    for one in read_coco(meta["ann_file"]).by_image.get(image_id, ()):
+        if one["category_id"] in labels:
+            x, y, width, height = one["bbox"]
+            yield {
+                "bbox": [x, y, x + width, y + height],
+                "bbox_label": labels[one["category_id"]],
+                "mask": one["segmentation"],
+                "ignore_flag": one["iscrowd"],
+            }
 
 
 @HOOKS.register_module()
@@ -230,10 +247,10 @@ class PictureHook(Hook):
         score = f", {short_name_of(main)} {number_text(main, values[main])}" if main else ""
         title = f"{Path(runner.work_dir).name}: {what}{score}"
         loader = runner.test_dataloader if name == "test" else runner.val_dataloader
-        classes = (getattr(loader.dataset, "metainfo", None) or {}).get("classes", ())
+        meta = getattr(loader.dataset, "metainfo", None) or {}
         try:
             out = Path(runner.work_dir) / FOLDER / f"{name}.png"
-            self._drawer.draw(shown, classes, out, title)
+            self._drawer.draw(shown, meta, out, title)
         except Exception as error:  # as above
             self._give_up(runner, error)
         self._kept, self._wanted = {}, {}
