@@ -8,5 +8,6 @@ from polaformer.engine import (  # noqa: F401
     runner,
     trackers,
     warmup_cosine,
+    warmup_step,
     weights,
 )

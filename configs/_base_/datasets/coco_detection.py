@@ -39,10 +39,7 @@ val_dataloader = dict(
         pipeline=[
             dict(type="polaformer.LoadImage"),
             dict(type="Resize", scale=(1333, 800), keep_ratio=True),
-            dict(
-                type="PackDetInputs",
-                meta_keys=("img_id", "img_path", "ori_shape", "img_shape", "scale_factor"),
-            ),
+            dict(type="PackDetInputs"),
         ],
     ),
 )
@@ -62,20 +59,7 @@ tta_pipeline = [
                 dict(type="Resize", scale=(1600, 960), keep_ratio=True),
             ],
             [dict(type="RandomFlip", prob=0.0), dict(type="RandomFlip", prob=1.0)],
-            [
-                dict(
-                    type="PackDetInputs",
-                    meta_keys=(
-                        "img_id",
-                        "img_path",
-                        "ori_shape",
-                        "img_shape",
-                        "scale_factor",
-                        "flip",
-                        "flip_direction",
-                    ),
-                )
-            ],
+            [dict(type="PackDetInputs")],
         ],
     ),
 ]

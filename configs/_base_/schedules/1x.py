@@ -1,7 +1,7 @@
-# 12 epochs of 16 images a step: AdamW at 1e-4, linear warm-up over 500 steps, a tenth of the rate
-# after epochs 8 and 11; another number of images per step scales the rate in proportion. As Swin
-# (arXiv 2103.14030, section 4.2, and its released configs) and the detection configs released with
-# PolaFormer++. Norms, biases and position tables do not decay.
+# 12 epochs of 16 images a step: AdamW at 1e-4, linear warm-up over 500 steps (fewer on small data),
+# a tenth of the rate after epochs 8 and 11; another number of images per step scales the rate in
+# proportion. As Swin (arXiv 2103.14030, section 4.2, and its released configs) and the detection
+# configs released with PolaFormer++. Norms, biases and position tables do not decay.
 auto_scale_lr = dict(enable=True, base_batch_size=16)
 optim_wrapper = dict(
     type="OptimWrapper",
@@ -10,10 +10,14 @@ optim_wrapper = dict(
     clip_grad=None,
     paramwise_cfg=dict(decay_rule="usual"),
 )
-param_scheduler = [
-    dict(type="LinearLR", start_factor=0.001, by_epoch=False, begin=0, end=500),
-    dict(type="MultiStepLR", by_epoch=True, begin=0, end=12, milestones=[8, 11], gamma=0.1),
-]
+param_scheduler = dict(
+    type="polaformer.WarmupStepLR",
+    milestones=(8, 11),
+    gamma=0.1,
+    warmup_iters=500,
+    warmup_ratio=1e-3,
+    convert_to_iter_based=True,
+)
 train_cfg = dict(type="polaformer.EpochTrainLoop", max_epochs=12, val_interval=1)
 val_cfg = dict(type="polaformer.ValLoop")
 test_cfg = dict(type="polaformer.TestLoop")
