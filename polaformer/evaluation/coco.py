@@ -56,7 +56,7 @@ class CocoMetric(SampleMetric):
     ) -> None:
         super().__init__(collect_device, prefix)
         self.kinds = _kinds(metric)
-        self.ann_file = None if ann_file is None else str(Path(ann_file).absolute())
+        self.ann_file = ann_file
         self.classwise = classwise
         self.max_dets = _limits(max_dets)
         self.iou_thrs = _thresholds(iou_thrs)

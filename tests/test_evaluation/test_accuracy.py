@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,3 +207,44 @@ def test_every_sample_leaves_its_prediction():
     assert [row["prediction"] for row in rows] == [1, 0, None]
     assert rows[0]["score"] == pytest.approx(0.8)
     assert rows[2]["score"] is None
+
+
+class Folder:
+    """A data set that knows its files."""
+
+    samples = [("a/0.png", 0), ("b/1.png", 1), ("b/2.png", 1)]
+
+
+class Wrapped:
+    def __init__(self, dataset) -> None:
+        self.dataset = dataset
+
+
+@pytest.mark.parametrize("dataset", [Folder(), Wrapped(Folder()), [1, 2, 3]])
+def test_predictions_are_written_with_the_images_they_are_of(tmp_path, dataset):
+    made = Accuracy(topk=1)
+    made.process({}, [prediction([0.0, math.inf], 0, 2), prediction([0.25, 0.75], 1, 0)])
+    made.process({}, [prediction([1.0, 0.0], 1)])
+    made.evaluate(3)
+    (file,) = made.write_results(tmp_path / "new", dataset)
+    assert file == tmp_path / "new" / "predictions.json"
+    rows = [
+        {"index": 0, "label": 1, "prediction": 1, "score": 0.75},
+        {"index": 2, "label": 0, "prediction": None, "score": None},
+        {"index": None, "label": 1, "prediction": 0, "score": 1.0},
+    ]
+    assert made.last["predictions"] == rows
+    if not isinstance(dataset, list):
+        rows[0]["path"] = str(Path("a/0.png").absolute())
+        rows[1]["path"] = str(Path("b/2.png").absolute())
+    assert json.loads(file.read_text()) == rows
+    assert [path.name for path in file.parent.iterdir()] == ["predictions.json"]
+
+
+def test_a_data_set_of_another_size_is_told(monkeypatch):
+    lines = []
+    monkeypatch.setattr("polaformer.evaluation.base.print_log", lambda *a, **k: lines.append(a[0]))
+    made = metric()
+    made.process({}, [stub(i) for i in range(7)])
+    made.evaluate(10)
+    assert lines == ["Accuracy over 7 samples, but the data set has 10"]

@@ -401,6 +401,13 @@ def test_objects_without_a_mask_are_neither_found_nor_missed(write, monkeypatch)
     judge.process({}, samples)
     assert judge.evaluate(3)["segm_mAP"] == ONE
     assert "segm: 2 of 5 objects have no usable mask and do not count" in lines
+    # Neither a detection in its box nor a missing one makes a difference.
+    for boxes in ([[12, 12, 10, 10]], []):
+        own = [*boxes, [50, 40, 40, 40]]
+        labels = [0] * len(boxes) + [1]
+        masks = torch.tensor(np.array([raster(box) for box in own]))
+        judge.process({}, [found(500, own, labels, [1.0] * len(own), masks), *samples[1:]])
+        assert judge.evaluate(3)["segm_mAP"] == ONE
     judge.process({}, [found(n, masks=[]) for n in (2, 31, 500)])
     assert judge.evaluate(3)["segm_mAP"] == 0.0
 

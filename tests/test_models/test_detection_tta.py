@@ -129,8 +129,8 @@ def test_each_box_keeps_the_mask_of_its_own_view():
 
 
 def test_classes_do_not_suppress_each_other_even_at_negative_coordinates():
-    outside = [-30.0, -30.0, 40.0, 40.0]
-    boxes, labels = [outside, outside, [-29.0, -30.0, 40.0, 40.0]], [0, 1, 1]
+    outside = [-100.0, -100.0, 1.0, 1.0]
+    boxes, labels = [outside, outside, [-99.0, -100.0, 1.0, 1.0]], [0, 1, 1]
     found = merged(view(boxes, [0.9, 0.8, 0.7], labels)).pred_instances
     assert found.labels.tolist() == [0, 1]
 
