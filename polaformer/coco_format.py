@@ -83,7 +83,7 @@ def read_coco(path: str | Path) -> CocoFile:
     status = path.stat()
     key = (str(path), status.st_size, status.st_mtime_ns)
     if key not in _kept:
-        with _no_garbage_collection():
+        with no_garbage_collection():
             content = _Reading(path, _parsed(path)).result()
         if status.st_size > _KEPT_BYTES:
             return content
@@ -106,8 +106,8 @@ def _not_there(path: Path) -> str:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Millions of new objects and no garbage: looking for it would take half of the time."""
+def no_garbage_collection() -> Iterator[None]:
+    """For millions of new objects without cycles: looking for garbage takes half of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -119,7 +119,10 @@ def _no_garbage_collection() -> Iterator[None]:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_bytes())
+        raw = path.read_bytes()
+        text = raw.decode(json.detect_encoding(raw))
+        del raw  # hundreds of megabytes
+        content = json.loads(text)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
         raise UserError(
@@ -314,7 +317,7 @@ class _Reading:
         return True
 
     def _numbers(self, ann: dict[str, Any]) -> None:
-        area = ann.get("area")
+        area: Any = ann.get("area")
         if type(area) not in (int, float) or not 0 < area < math.inf:
             self.missing["area"] += 1
             mask = ann["segmentation"]

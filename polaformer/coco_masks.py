@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 Segmentation = list | dict
+_FAR = 1e6  # pixels; a coordinate beyond would take all memory when it is drawn
 
 
 def normalise(raw: Any, size: tuple[int, int] | None) -> tuple[Segmentation | None, str | None]:
@@ -65,19 +66,21 @@ def mask_box(segmentation: Segmentation) -> list[float]:
 
 
 def covers_pixels(segmentation: Segmentation, size: tuple[int, int] | None) -> bool:
-    """Whether a mask covers anything of a picture of ``size`` = (width, height).
+    """Whether a mask that ``normalise`` passed reaches into a picture of ``size`` = (w, h)."""
+    return isinstance(segmentation, dict) or extent(segmentation, size)[0] > 0
 
-    Run lengths that ``normalise`` passed do; of polygons the extent is looked at.
-    """
-    if isinstance(segmentation, dict):
-        return True
+
+def extent(segmentation: list, size: tuple[int, int] | None) -> tuple[float, float]:
+    """Width and height of the largest polygon's part inside a picture of ``size`` = (w, h)."""
     width, height = size or (math.inf, math.inf)
+    found = (0.0, 0.0)
     for polygon in segmentation:
         xs, ys = polygon[0::2], polygon[1::2]
-        left, right, top, bottom = min(xs), max(xs), min(ys), max(ys)
-        if max(left, 0) < min(right, width) and max(top, 0) < min(bottom, height):
-            return True
-    return False
+        across = min(max(xs), width) - max(min(xs), 0)
+        down = min(max(ys), height) - max(min(ys), 0)
+        if across > 0 and down > 0 and across * down > found[0] * found[1]:
+            found = (across, down)
+    return found
 
 
 def _all_sound(polygons: list) -> bool:
@@ -86,7 +89,7 @@ def _all_sound(polygons: list) -> bool:
             type(polygon) is list
             and len(polygon) >= 6
             and len(polygon) % 2 == 0
-            and math.isfinite(sum(polygon))
+            and abs(sum(polygon)) < _FAR * len(polygon)
             for polygon in polygons
         )
     except TypeError:
@@ -98,8 +101,8 @@ def _mended(raw: list) -> tuple[list | None, str | None]:
     sound = [polygon for polygon in polygons if _all_sound([polygon])]
     if len(sound) == len(polygons):
         return sound, None
-    what = f"{len(polygons) - len(sound)} of {len(polygons)} polygons without 3 points of 2 numbers"
-    return sound or None, what
+    count = len(polygons) - len(sound)
+    return sound or None, f"{count} of {len(polygons)} polygons without 3 points of 2 numbers each"
 
 
 def _nested(raw: list) -> list:

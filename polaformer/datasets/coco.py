@@ -17,12 +17,14 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from PIL import Image
 
-from polaformer.coco_format import CocoFile, read_coco
+from polaformer.coco_format import CocoFile, no_garbage_collection, read_coco
 from polaformer.datasets.coco_classes import asked_classes, choose_categories
 from polaformer.datasets.coco_items import Instances, mask_use
 from polaformer.datasets.coco_pictures import Pictures, image_folder
+from polaformer.datasets.coco_report import oddities, why_no_object
 from polaformer.datasets.decode import BadImage, decode_rgb
 from polaformer.datasets.integrity import SampleError, reason
+from polaformer.datasets.layout import name_some
 from polaformer.datasets.load_image import UnreadableImage
 from polaformer.datasets.sources import FolderReader, PackedNames, printable
 from polaformer.errors import UserError, did_you_mean
@@ -61,6 +63,8 @@ class CocoDataset(BaseDataset):
         test_mode: every image is used, and a pipeline that gives None is an error.
     """
 
+    _fully_initialized: bool = False
+
     def __init__(
         self,
         ann_file: str,
@@ -87,10 +91,11 @@ class CocoDataset(BaseDataset):
         self.skipped: list[tuple[str, str]] = []
         self._asked = asked_classes(classes, metainfo)
         self._masks = mask_use(pipeline)
+        self._given_file = os.path.expanduser(ann_file)
         self._told: set[int] = set()
         self._fingerprint: str | None = None
         super().__init__(
-            ann_file=os.path.expanduser(ann_file),
+            ann_file=self._given_file,
             metainfo=metainfo,
             data_root=os.path.expanduser(data_root or ""),
             data_prefix={k: os.path.expanduser(p) for k, p in (data_prefix or {"img": ""}).items()},
@@ -102,15 +107,35 @@ class CocoDataset(BaseDataset):
         """Read the annotation file and check the images, once; called on building."""
         if self._fully_initialized:
             return
-        coco = read_coco(self.ann_file)
+        with no_garbage_collection():
+            odd = self._load(self._read())
+        self._fully_initialized = True
+        print_log(f"{self.ann_file}: {self.summary()}", logger="current")
+        idle = [name for name, count in self.class_counts().items() if not count]
+        if idle and not self.test_mode:
+            odd.append(f"classes without an object: {name_some(idle)}")
+        if odd:
+            text = f"{self.ann_file}: {'; '.join(odd)}"
+            print_log(text, logger="current", level=logging.WARNING)
+
+    def _load(self, coco: CocoFile) -> list[str]:
         classes, ids = choose_categories(coco, self._asked)
         self._metainfo.update(classes=classes, category_ids=ids, ann_file=str(coco.path))
         self._folder = image_folder(self.data_prefix, self.data_root)
         made = Instances({key: label for label, key in enumerate(ids)}, self._masks)
         self._collect(coco, made)
-        self._fully_initialized = True
-        print_log(f"{self.ann_file}: {self.summary()}", logger="current")
-        self._tell_oddities(coco, made)
+        return oddities(coco, made)
+
+    def _read(self) -> CocoFile:
+        try:
+            return read_coco(self.ann_file)
+        except UserError as error:
+            if os.path.exists(self.ann_file) or not os.path.isfile(self._given_file):
+                raise
+            raise UserError(
+                f"{error}; {self._given_file} does exist, but ann_file counts from data_root="
+                f"'{self.data_root}'"
+            ) from error
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -122,76 +147,97 @@ class CocoDataset(BaseDataset):
         pictures = Pictures(self._folder, [image["file_name"] for image in coco.images])
         self._counts: Counter[str] = Counter()
         packed: list[bytes] = []
+        labels: list[list[int]] = []
         kept: list[int] = []
-        sizes: list[tuple[int, int] | None] = []
-        empty: list[bool] = []
         for i, image in enumerate(coco.images):
             size = (image["width"], image["height"]) if image["width"] else pictures.size(i)
-            if self._too_small(size):
-                continue
             instances = made.of(coco.by_image[image["id"]], size)
-            without = all(one["ignore_flag"] for one in instances)
-            if without and self.images_without_objects == "drop" and not self.test_mode:
-                self._counts["dropped"] += 1
+            found = [one["bbox_label"] for one in instances if not one["ignore_flag"]]
+            if self._leave_out(size, found):
                 continue
-            item: dict[str, Any] = {"img_path": pictures.path(i), "img_id": image["id"]}
-            item["width"], item["height"] = size or (None, None)
-            item["instances"] = instances
+            width, height = size or (None, None)
+            item = {
+                "img_path": pictures.path(i),
+                "img_id": image["id"],
+                "height": height,
+                "width": width,
+                "instances": instances,
+            }
             packed.append(pickle.dumps(item, protocol=4))
+            labels.append(found)
             kept.append(i)
-            sizes.append(size if image["width"] else None)
-            empty.append(without)
-        sound = self._sound(pictures, kept, sizes)
-        packed = [packed[i] for i in sound]
-        self._counts["without"] = sum(empty[i] for i in sound)
+        if not kept:
+            raise UserError(f"{self.ann_file}: no image is left: {self._why_none(coco, made)}")
+        good = self._good(pictures, kept, coco)
+        self._count([labels[i] for i in good])
+        if not self.test_mode and not self._objects.any():
+            raise UserError(
+                f"{self.ann_file}: not a single object of the classes to train on: "
+                f"{why_no_object(coco, made)}"
+            )
+        packed = [packed[i] for i in good]
         self.data_address = np.cumsum([len(item) for item in packed], dtype=np.int64)
         self.data_bytes = np.frombuffer(b"".join(packed), dtype=np.uint8)
 
-    def _too_small(self, size: tuple[int, int] | None) -> bool:
-        small = not self.test_mode and size is not None and min(size) < self.min_size
+    def _leave_out(self, size: tuple[int, int] | None, labels: list[int]) -> bool:
+        if self.test_mode:
+            return False
+        small = size is not None and min(size) < self.min_size
+        empty = not labels and self.images_without_objects == "drop"
         self._counts["small"] += small
-        return small
+        self._counts["dropped"] += empty and not small
+        return small or empty
 
-    def _sound(
-        self, pictures: Pictures, kept: list[int], sizes: list[tuple[int, int] | None]
-    ) -> list[int]:
-        """Positions in ``kept`` of the images that can be read."""
-        if not kept:
-            raise UserError(f"{self.ann_file}: no image is left to use: {self._why_none()}")
+    def _why_none(self, coco: CocoFile, made: Instances) -> str:
+        if not coco.images:
+            return "the file lists none"
+        small = f"{self._counts['small']} are smaller than {self.min_size} pixels"
+        dropped = f"{self._counts['dropped']} are without objects ({why_no_object(coco, made)})"
+        return f"of {len(coco.images)} in the file, {small} and {dropped}"
+
+    def _good(self, pictures: Pictures, kept: list[int], coco: CocoFile) -> list[int]:
+        """Positions in ``kept`` of the readable images; with on_error='stop' all, or UserError."""
         chosen = Pictures(self._folder, [pictures.reader.names[i] for i in kept])
+        recorded = [(coco.images[i]["width"], coco.images[i]["height"]) for i in kept]
+        sizes = [None if size[0] is None else size for size in recorded]
         bad = chosen.bad(self.check, self.check_limit, sizes, self.ann_file)
-        if bad and self.on_error == "stop":
-            raise UserError(
-                f"{self.ann_file}: {len(bad)} of {len(kept)} images are bad:\n"
-                f"{chosen.bad_lines(bad)}\nmend or remove them, or train on the rest with "
-                "on_error='skip'"
-            )
-        if len(bad) == len(kept):
-            raise UserError(
-                f"{self.ann_file}: not a single one of {len(kept)} images can be read:\n"
-                f"{chosen.bad_lines(bad[:20])}"
-            )
+        if bad and (self.on_error == "stop" or len(bad) == len(kept)):
+            remedy = "mend or remove them, or train on the rest with on_error='skip'"
+            hint = remedy if len(bad) < len(kept) else "not a single image is good"
+            text = chosen.complaint(bad, self.data_root)
+            raise UserError(f"{self.ann_file}: {text}\n{hint}")
         self.skipped = [(chosen.reader.names[i], why) for i, why in bad]
         if bad:
             told = "; ".join(f"{printable(name)} ({why})" for name, why in self.skipped)
-            print_log(
-                f"{self.ann_file}: {len(bad)} skipped: {told}", "current", level=logging.WARNING
-            )
+            text = f"{self.ann_file}: {len(bad)} skipped: {told}"
+            print_log(text, logger="current", level=logging.WARNING)
         left = {i for i, _ in bad}
         return [i for i in range(len(kept)) if i not in left]
 
-    def _why_none(self) -> str:
-        return (
-            f"{self._counts['dropped']} without objects dropped, {self._counts['small']} smaller "
-            f"than {self.min_size} pixels"
-        )
+    def _count(self, labels: Sequence[list[int]]) -> None:
+        self._counts["without"] = sum(not found for found in labels)
+        flat = np.fromiter(itertools.chain.from_iterable(labels), dtype=np.int64)
+        self._objects = np.bincount(flat, minlength=len(self.classes))
 
-    def _tell_oddities(self, coco: CocoFile, made: Instances) -> None:
-        pass
+    def class_counts(self) -> dict[str, int]:
+        """Number of objects of every class."""
+        return dict(zip(self.classes, self._objects.tolist(), strict=True))
 
     def summary(self) -> str:
-        """'N images used, E without objects', and what was left out."""
-        return f"{len(self)} images used, {self._counts['without']} without objects"
+        """'N images used, E without objects, M objects of K classes', and what was left out."""
+        counts = self._counts
+        parts = [
+            f"{len(self):,} images used",
+            f"{counts['without']:,} without objects",
+            f"{self._objects.sum():,} objects of {len(self.classes)} classes",
+        ]
+        if counts["dropped"]:
+            parts.append(f"{counts['dropped']:,} images without objects dropped")
+        if counts["small"]:
+            parts.append(f"{counts['small']:,} images under {self.min_size} pixels left out")
+        if self.skipped:
+            parts.append(f"{len(self.skipped):,} skipped")
+        return ", ".join(parts)
 
     def __getitem__(self, index: int) -> Any:
         position = range(len(self))[operator.index(index)]
@@ -246,8 +292,10 @@ class CocoDataset(BaseDataset):
                 info = self.get_data_info(i)
                 name = os.path.relpath(info["img_path"], self._folder)
                 size = _file_size(info["img_path"]) if i % step == 0 else "-"
-                row = f"{name}\0{info['img_id']}\0{size}\0{info['instances']}\n"
+                row = f"{name}\0{info['img_id']}\0{size}\n"
                 digest.update(row.encode("utf-8", "surrogateescape"))
+                for one in info["instances"]:
+                    _digest_instance(digest, one)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
@@ -260,6 +308,17 @@ def _file_size(path: str) -> int | str:
         return os.stat(path).st_size
     except OSError:
         return "missing"
+
+
+def _digest_instance(digest: Any, one: Mapping[str, Any]) -> None:
+    numbers = (*one["bbox"], one["bbox_label"], one["ignore_flag"])
+    digest.update(np.asarray(numbers, dtype="<f8").tobytes())
+    mask = one.get("mask", ())
+    if isinstance(mask, Mapping):
+        digest.update(f"{mask['size']}{mask['counts']}".encode())
+        return
+    for polygon in mask:
+        digest.update(np.asarray(polygon, dtype="<f8").tobytes())
 
 
 def _one_of(field: str, value: str, allowed: Sequence[str]) -> None:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from polaformer.coco_format import NO_AREA, OUTSIDE, Id
-from polaformer.coco_masks import covers_pixels
+from polaformer.coco_format import OUTSIDE, Id
+from polaformer.coco_masks import extent
 
-UNUSED = "object of a class that is not trained"
+UNUSED = "object of a category that is no class"
 TINY = "box smaller than a pixel"
-NO_MASK = "object without a usable mask, taken as a region to ignore"
-CROWD = "region to ignore"
+NO_MASK = "object without a usable mask, now a region to ignore"
+_SMALL_SIDE, _SMALL_AREA = 4, 16
 
 
-def mask_use(pipeline: Iterable[Any]) -> str:
+def mask_use(pipeline: Any) -> str:
     """What a pipeline does with masks: 'none', 'any', or 'polygons' if it takes nothing else.
 
-    An empty pipeline may be used to look at everything, so it counts as 'optional'.
+    An empty pipeline shows the items themselves: 'optional'.
     """
     steps = list(_steps(pipeline))
     if not steps:
@@ -29,7 +29,8 @@ def mask_use(pipeline: Iterable[Any]) -> str:
     return "any" if all(_value(step, "poly2mask", True) for step in loading) else "polygons"
 
 
-def _steps(pipeline: Any) -> Iterable[Any]:
+def _steps(pipeline: Any) -> Iterator[Any]:
+    """Every transform in a pipeline, also those inside of others, as config or object."""
     if isinstance(pipeline, (list, tuple)):
         for step in pipeline:
             yield from _steps(step)
@@ -48,7 +49,7 @@ def _value(step: Any, name: str, default: Any) -> Any:
 
 
 class Instances:
-    """Turns annotations into instances and counts what it leaves out.
+    """Turns annotations into instances and counts what it meets.
 
     Args:
         labels: label of every category id that is trained.
@@ -58,8 +59,8 @@ class Instances:
     def __init__(self, labels: Mapping[Id, int], masks: str) -> None:
         self.labels = labels
         self.masks = masks
-        self.left_out: Counter[str] = Counter()
-        self.per_class: Counter[int] = Counter()
+        self.odd: Counter[str] = Counter()
+        self.unused: Counter[Id] = Counter()
 
     def of(
         self, annotations: Iterable[Mapping[str, Any]], size: tuple[int, int] | None
@@ -72,19 +73,15 @@ class Instances:
         for annotation in annotations:
             label = self.labels.get(annotation["category_id"])
             if label is None:
-                self.left_out[UNUSED] += 1
+                self.unused[annotation["category_id"]] += 1
                 continue
             box = self._clipped(annotation["bbox"], size)
             if box is None:
                 continue
-            ignored = bool(annotation["iscrowd"] or annotation.get("ignore") in (1, True, "1"))
+            ignored = annotation["iscrowd"] == 1 or annotation.get("ignore") in (1, "1")
             one = {"bbox": box, "bbox_label": label, "ignore_flag": int(ignored)}
             if self.masks != "none":
-                self._mask(one, annotation["segmentation"], size)
-            if one["ignore_flag"]:
-                self.left_out[CROWD] += ignored
-            else:
-                self.per_class[label] += 1
+                self._add_mask(one, annotation, size)
             found.append(one)
         return found
 
@@ -95,21 +92,32 @@ class Instances:
             x2, y2 = min(x2, float(size[0])), min(y2, float(size[1]))
         if x2 - x1 >= 1 and y2 - y1 >= 1:
             return [x1, y1, x2, y2]
-        if x2 <= x1 or y2 <= y1:
-            self.left_out[OUTSIDE if w > 0 and h > 0 else NO_AREA] += 1
-        else:
-            self.left_out[TINY] += 1
+        self.odd[OUTSIDE if x2 <= x1 or y2 <= y1 else TINY] += 1
         return None
 
-    def _mask(self, one: dict[str, Any], mask: Any, size: tuple[int, int] | None) -> None:
-        usable = mask is not None and covers_pixels(mask, size)
-        if usable and self.masks == "polygons":
-            usable = isinstance(mask, list)
-        if usable:
+    def _add_mask(
+        self, one: dict[str, Any], annotation: Mapping[str, Any], size: tuple[int, int] | None
+    ) -> None:
+        mask = annotation["segmentation"]
+        if mask is not None and self._usable(mask, annotation["area"], size):
             one["mask"] = mask
         elif self.masks != "optional":
             x1, y1, x2, y2 = one["bbox"]
             one["mask"] = [[x1, y1, x2, y1, x2, y2, x1, y2]]
-            if not one["ignore_flag"]:
-                self.left_out[NO_MASK] += 1
-                one["ignore_flag"] = 1
+            self.odd[NO_MASK] += not one["ignore_flag"]
+            one["ignore_flag"] = 1
+
+    def _usable(self, mask: Any, area: float, size: tuple[int, int] | None) -> bool:
+        if isinstance(mask, dict):
+            return self.masks != "polygons"
+        across, down = extent(mask, size)
+        if min(across, down) >= _SMALL_SIDE and area >= _SMALL_AREA:
+            return True
+        return across > 0 and down > 0 and (size is None or _draws_pixels(mask, size))
+
+
+def _draws_pixels(polygons: list[list[float]], size: tuple[int, int]) -> bool:
+    from pycocotools import mask as drawing
+
+    runs = drawing.frPyObjects(polygons, size[1], size[0])
+    return bool(drawing.area(drawing.merge(runs)) > 0)

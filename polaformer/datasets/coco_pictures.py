@@ -17,6 +17,7 @@ from polaformer.datasets.sources import FolderReader, PackedNames, printable
 from polaformer.errors import UserError, did_you_mean
 
 _HEADER_LIMIT = 200_000
+_MISSING = "the file is missing"
 
 
 def image_folder(data_prefix: Mapping[str, str], data_root: str) -> str:
@@ -93,6 +94,32 @@ class Pictures:
             return []
         return list(bad_images(self.reader, full=check == "decode", sizes=sizes))
 
-    def bad_lines(self, bad: Sequence[tuple[int, str]]) -> str:
-        """A line 'path: reason' for every bad image."""
-        return "\n".join(f"  {printable(self.path(i))}: {why}" for i, why in bad)
+    def complaint(self, bad: Sequence[tuple[int, str]], data_root: str) -> str:
+        """'K of N images are bad:' and a line 'path: reason' for each.
+
+        If every single file is missing, a few lines and a guess where they are.
+        """
+        count = len(self.reader.names)
+        lost = len(bad) == count and all(why == _MISSING for _, why in bad)
+        lines = [f"  {printable(self.path(i))}: {why}" for i, why in (bad[:3] if lost else bad)]
+        if lost and count > 3:
+            lines.append(f"  … and {count - 3} more")
+        guess = self._elsewhere(data_root) if lost else None
+        if guess is not None:
+            lines.append(f"  but {guess} exists: {_prefix_for(guess, self.reader.names[0])}")
+        return f"{len(bad)} of {count} images are bad:\n" + "\n".join(lines)
+
+    def _elsewhere(self, data_root: str) -> str | None:
+        """Where the first image is, one folder higher, lower or beside."""
+        name = self.reader.names[0]
+        folder = Path(self.folder)
+        for base in dict.fromkeys((Path(data_root or "."), folder, folder.parent)):
+            for place in (base, *(p for p in sorted(base.iterdir()) if p.is_dir())):
+                if (place / name).is_file():
+                    return os.path.normpath(place / name)
+        return None
+
+
+def _prefix_for(path: str, name: str) -> str:
+    folder = path.removesuffix(os.path.normpath(name)).rstrip("/") or "."
+    return f"data_prefix=dict(img=…) must lead to {folder}"
