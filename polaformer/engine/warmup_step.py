@@ -78,8 +78,6 @@ class WarmupStepLR(LRSchedulerMixin, _ParamScheduler):
         verbose: bool = False,
     ) -> WarmupStepLR:
         """The schedule with milestones in epochs: mmengine's ``convert_to_iter_based``."""
-        if not by_epoch:
-            raise UserError("param_scheduler: convert_to_iter_based needs by_epoch=True")
         return cls(
             optimizer,
             milestones=[int(epoch * epoch_length) for epoch in milestones],

@@ -75,7 +75,6 @@ def test_a_resumed_run_of_detection_continues_exactly():
         ({"gamma": 2.0}, "gamma is 2.0; allowed: 0 to 1"),
         ({"warmup_ratio": -1.0}, "warmup_ratio is -1.0; allowed: 0 to 1"),
         ({"warmup_iters": -1}, "warmup_iters is -1; allowed"),
-        ({"by_epoch": False}, "convert_to_iter_based needs by_epoch=True"),
         ({"convert_to_iter_based": False}, "needs convert_to_iter_based=True"),
     ],
 )
