@@ -23,7 +23,7 @@ from mmcv.ops import (
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 REGIONS = torch.tensor(
-    [[0, 0.3, 1.2, 9.7, 6.4], [1, -3, -2, 4, 3], [0, 6, 5, 40, 30], [1, 3, 3, 3, 3]]
+    [[0, 0.3, 1.2, 9.7, 6.4], [1, -3, -2, 4, 3.5], [0, 6, 5, 40, 30], [1, 3, 3, 3, 3]]
 )
 
 
@@ -51,7 +51,7 @@ def cases():
         return sigmoid_focal_loss(given, labels.to(given.device), 2.0, 0.25, None, "none")
 
     def softmax(given):
-        return softmax_focal_loss(given, (labels - 1).to(given.device), 2.0, 0.25, None, "none")
+        return softmax_focal_loss(given, (labels - 1).to(given.device), 2.0, 0.25, None, "sum")
 
     return {
         "align": regions_of(roi_align, 3, 0.9, 0, "avg", True),
