@@ -277,6 +277,7 @@ def test_flaws_of_annotations(root, change, words):
     ("change", "words"),
     [
         (flaw("bbox", [40, 4, 20, 10]), ("1 boxes partly outside", "[40, 4, 20, 10]")),
+        (flaw("bbox", [4, 4, 0.5, 10]), ("1 boxes are under a pixel", "id 1 in image 1")),
         (flaw("segmentation", None), ("1 objects have no mask, others have",)),
         (flaw("id", None), ("1 annotations without an id",)),
         (flaw("area", None), ("optional fields are missing", "'area'", "1 of 4")),

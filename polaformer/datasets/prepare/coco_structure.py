@@ -9,11 +9,14 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
 
+from mmengine.logging import print_log
+
 from polaformer.coco_format import CocoFile, as_id, read_coco
 from polaformer.datasets.prepare.findings import Finding, is_rare
 from polaformer.errors import UserError
 
 UNNAMED = "\0"  # begins the stand-in for a file name that is missing
+_LARGE = 2**26  # bytes; reading such a file takes seconds
 _OTHER_KINDS = {
     "segments_info": "panoptic segmentation",
     "caption": "image captions",
@@ -28,6 +31,8 @@ def read_all(path: Path) -> tuple[CocoFile | None, list[Finding], str | None]:
     a name), all of them are found, and the rest of the file is read as if they were mended. Nothing
     on disk is changed.
     """
+    if path.stat().st_size > _LARGE:
+        print_log(f"reading {path} ({path.stat().st_size / 2**20:,.0f} MiB)", logger="current")
     content = _parsed(path)
     findings = _annotation_ids(content) if content is not None else []
     kind = _other_kind(content)
