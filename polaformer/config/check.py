@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from polaformer.config import rules, trial
+from polaformer.config import detection, metrics, rules, trial
+from polaformer.config.data_sets import SPLITS, find_data, forget_listings
+from polaformer.config.input_size import largest_size, padded
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.load import CLI, Overrides, located, origins_of, read_config, where
-from polaformer.config.measure import half_type, states_per_weight, training_memory, transform_size
-from polaformer.config.parts import part_mistakes
-from polaformer.config.plan import DataFound, Plan, Steps
-from polaformer.config.refusals import REFUSALS, refusal
+from polaformer.config.measure import half_type, states_per_weight, training_memory
+from polaformer.config.parts import part_mistakes, transform_mistakes
+from polaformer.config.plan import Plan, Steps
 from polaformer.config.source import show
-from polaformer.config.trial import root_of
 from polaformer.errors import UserError
-
-SPLITS = ("train", "val", "test")
-IMAGENET_IMAGES = {"train": 1_281_167, "val": 50_000}
-"""Sizes of ImageNet-1K (ILSVRC 2012), to plan with where the data are not on this machine."""
 
 
 def check_file(
@@ -64,7 +61,7 @@ def check_config(
         return _Check(cfg, require_data, processes or launched_processes(), sizes).run()
     finally:
         if not keep_listings:
-            trial.forget_listings()
+            forget_listings()
 
 
 def launched_processes() -> int:
@@ -96,6 +93,7 @@ class _Check:
         for step in (
             lambda: self._problems(rules.missing_parts(self.cfg)),
             self._weight_files,
+            lambda: self._problems(transform_mistakes(self.cfg, self.wrong)),
             self._find_data,
             lambda: self._problems(rules.class_counts(self.cfg, self.plan.data)),
             lambda: self._problems(rules.batches(self.cfg, self.plan.data, self.processes)),
@@ -103,6 +101,7 @@ class _Check:
             self._schedule,
             self._parts,
             lambda: self._problems(rules.hooks(self.cfg, self._num_classes())),
+            lambda: self._problems(metrics.masks(self.cfg)),
             self._learning_rate,
             self._model,
         ):
@@ -113,9 +112,13 @@ class _Check:
         """One step; it may trip over a value that was found to be wrong before it."""
         try:
             step()
-        except Exception:
+        except Exception as error:
             if not self.wrong:
                 raise
+            frames = traceback.extract_tb(error.__traceback__)
+            place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+            text = f"{type(error).__name__} at {place}: {' '.join(str(error).split())[:200]}"
+            self.plan.notes.append(f"a later check was given up after these problems ({text})")
 
     # Findings -----------------------------------------------------------------------------------
 
@@ -144,32 +147,11 @@ class _Check:
             self._absent(finding, "does not exist" in finding.text)
 
     def _find_data(self) -> None:
-        told: set[str] = set()
-        for split in SPLITS:
-            key = f"{split}_dataloader.dataset"
-            loader = self.cfg.get(f"{split}_dataloader")
-            dataset = loader.get("dataset") if isinstance(loader, Mapping) else None
-            kind = dataset.get("type") if isinstance(dataset, Mapping) else None
-            if dataset is None or not isinstance(kind, str) or self._touched(key):
-                continue
-            try:
-                found = trial.list_dataset(dataset, self.cfg.get("default_scope"))
-                self.plan.data[split] = DataFound(
-                    len(found), tuple(found.classes), root_of(dataset)
-                )
-            except UserError as error:
-                if str(error) not in told:
-                    self._no_data(key, dataset, str(error))
-                told.add(str(error))
-                self._expected(split, dataset)
-            except REFUSALS as error:
-                self._problem(key, refusal(error))
-
-    def _no_data(self, key: str, dataset: Mapping[str, Any], text: str) -> None:
-        absent = not Path(root_of(dataset)).expanduser().exists()
-        if absent and "prepare_data" not in text and "README" not in text:
-            text += "; data/README.md says how to get it"
-        self._absent(Finding(key, text), absent)
+        found = find_data(self.cfg, self._touched)
+        self.plan.data.update(found.data)
+        self._problems(found.mistakes)
+        for finding in found.absent:
+            self._absent(finding, True)
 
     def _absent(self, finding: Finding, absent: bool) -> None:
         """A file that is not on this machine: a note where files are not required."""
@@ -177,15 +159,6 @@ class _Check:
             self.plan.notes.append(located(self.cfg, finding))
         else:
             self._problems([finding])
-
-    def _expected(self, split: str, dataset: Mapping[str, Any]) -> None:
-        """Plan with the published sizes of ImageNet where it is not here."""
-        images = IMAGENET_IMAGES.get(dataset.get("split", "train"))
-        if str(dataset["type"]).endswith("ImageNet") and images and not dataset.get("classes"):
-            from timm.data import ImageNetInfo
-
-            names = tuple(ImageNetInfo("imagenet-1k").label_names())
-            self.plan.data[split] = DataFound(images, names, root_of(dataset), present=False)
 
     def _num_classes(self) -> int | None:
         found = next((d for d in self.plan.data.values() if d.classes), None)
@@ -260,8 +233,19 @@ class _Check:
             return
         self.plan.model = _describe(model)
         self._last_stage(model)
-        if self.sizes:
+        self._problems(rules.class_counts(self.cfg, self.plan.data, model))
+        misfits = list(detection.mismatches(model, self.cfg["model"]))
+        self._problems(misfits)
+        self._unread_maps(model)
+        if self.sizes and not misfits:
             self._sizes(model)
+
+    def _unread_maps(self, model: Any) -> None:
+        unread = detection.unread_maps(model, self.cfg)
+        if unread is not None and self.processes > 1:
+            self._problems([unread])
+        elif unread is not None:
+            self.plan.notes.append(located(self.cfg, unread))
 
     def _last_stage(self, model: Any) -> None:
         """A head reads the last map of its backbone; stages after it are not built."""
@@ -275,7 +259,10 @@ class _Check:
     def _sizes(self, model: Any) -> None:
         wrapper = self._dict("optim_wrapper")
         size = self._input_size(model)
-        cost, mistakes = trial.cost_of(model, size, half_type(wrapper))
+        detector = detection.is_detector(model)
+        self.plan.counted = detection.counted_parts(model) if detector else ""
+        counted = detection.dense_parts(model) if detector else model
+        cost, mistakes = trial.cost_of(counted, size, half_type(wrapper), type(model).__name__)
         self._problems(mistakes)
         self.plan.cost = cost
         loader = self.cfg.get("train_dataloader")
@@ -288,18 +275,23 @@ class _Check:
 
     def _input_size(self, model: Any) -> tuple[int, int]:
         """Height and width that the model is trained on."""
+        divisor = getattr(getattr(model, "data_preprocessor", None), "pad_size_divisor", 1)
         for split in SPLITS:
             dataset = self._dict(f"{split}_dataloader").get("dataset")
-            size = transform_size(dataset.get("transforms") if dataset else None)
+            steps = dataset.get("pipeline", dataset.get("transforms")) if dataset else None
+            size = largest_size(steps)
             if size is not None:
-                return size
+                return padded(size, divisor)
         size = (self.cfg["model"].get("backbone") or {}).get("img_size", 224)
-        return (size, size) if isinstance(size, int) else (size[0], size[1])
+        return padded((size, size) if isinstance(size, int) else (size[0], size[1]), divisor)
+
+
+_PARTS = ("backbone", "neck", "head", "rpn_head", "bbox_head", "roi_head", "mask_head")
 
 
 def _describe(model: Any) -> str:
     parts = [type(model).__name__]
     parts += [
-        type(getattr(model, n)).__name__ for n in ("backbone", "neck", "head") if hasattr(model, n)
+        type(getattr(model, n)).__name__ for n in _PARTS if getattr(model, n, None) is not None
     ]
     return " of ".join([parts[0], ", ".join(parts[1:])]) if parts[1:] else parts[0]

@@ -37,7 +37,7 @@ def expand_classes(
     cfg[KEY] = names
     expanded: set[str] = set()
     findings: list[Finding] = []
-    for key, owner, last in (*_heads(cfg), *_data_sets(cfg)):
+    for key, owner, last in (*heads(cfg), *_data_sets(cfg)):
         value: Any = len(names) if last == "num_classes" else names
         if _same(owner.get(last), value):
             continue
@@ -97,8 +97,8 @@ def _explicit(key: str, source: ConfigFile | None, overrides: set[str]) -> bool:
 # Where the names go ----------------------------------------------------------------------------
 
 
-def _heads(cfg: Any) -> Iterator[tuple[str, Any, str]]:
-    """Key, owner and last part of every ``num_classes`` in the model."""
+def heads(cfg: Any) -> Iterator[tuple[str, Any, str]]:
+    """Key, owner and last part of every ``num_classes`` in the model, also one left out."""
     model = cfg.get("model")
     if isinstance(model, Mapping):
         yield from _below("model", model, cfg.get("default_scope"))

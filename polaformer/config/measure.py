@@ -6,6 +6,7 @@ nothing is computed but shapes.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -48,8 +49,10 @@ def build_on_meta(model_cfg: Mapping[str, Any], scope: str | None) -> nn.Module:
     import torch
     from mmengine.registry import MODELS, DefaultScope
 
+    # Detectors write into the configs of their heads.
+    own = copy.deepcopy(dict(model_cfg))
     with torch.device("meta"), DefaultScope.overwrite_default_scope(scope):
-        return MODELS.build({**model_cfg})
+        return MODELS.build(own)
 
 
 def measure(model: nn.Module, input_size: tuple[int, int], amp: Any = None) -> Cost:
@@ -162,18 +165,6 @@ def states_per_weight(optimizer_cfg: Mapping[str, Any]) -> int:
         return 0
     states: Sequence[Any] = list(optimizer.state.get(weight, {}).values())
     return sum(getattr(state, "shape", None) == weight.shape for state in states)
-
-
-def transform_size(transforms: Any) -> tuple[int, int] | None:
-    """Height and width that the ``transforms`` of a data set give, or None."""
-    steps: Sequence[Any] = transforms if isinstance(transforms, list | tuple) else [transforms]
-    for step in steps:
-        size = step.get("input_size") if isinstance(step, Mapping) else None
-        if isinstance(size, int):
-            return size, size
-        if isinstance(size, list | tuple) and len(size) >= 2:
-            return size[-2], size[-1]
-    return None
 
 
 def half_type(wrapper: Mapping[str, Any]) -> Any:

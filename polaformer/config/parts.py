@@ -38,6 +38,40 @@ def part_mistakes(
             yield Finding(_narrowed(key, part, text), text)
 
 
+def transform_mistakes(cfg: Mapping[str, Any], wrong: set[str]) -> Iterator[Finding]:
+    """What the transforms of the data sets and of ``tta_pipeline`` refuse."""
+    from mmengine.registry import TRANSFORMS, DefaultScope
+
+    for key, part in _pipelines(cfg):
+        if any(k == key or k.startswith(f"{key}.") for k in wrong):
+            continue
+        try:
+            with quiet(), DefaultScope.overwrite_default_scope(cfg.get("default_scope")):
+                TRANSFORMS.build(copy.deepcopy(dict(part)))
+        except (*REFUSALS, ImportError) as error:
+            text = refusal(error)
+            yield Finding(_narrowed(key, part, text), text)
+
+
+def _pipelines(cfg: Mapping[str, Any]) -> Iterator[tuple[str, Mapping]]:
+    for loader in schema.DATALOADERS:
+        node = cfg.get(loader)
+        if isinstance(node, Mapping):
+            yield from _steps_of(f"{loader}.dataset", node.get("dataset"))
+    yield from _typed("tta_pipeline", cfg.get("tta_pipeline"))
+
+
+def _steps_of(key: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:
+    """The transforms of a data set and of those inside of it."""
+    if isinstance(dataset, list | tuple):
+        for index, one in enumerate(dataset):
+            yield from _steps_of(f"{key}.{index}", one)
+    if isinstance(dataset, Mapping):
+        yield from _typed(f"{key}.pipeline", dataset.get("pipeline"))
+        for name in ("dataset", "datasets"):
+            yield from _steps_of(f"{key}.{name}", dataset.get(name))
+
+
 def _narrowed(key: str, part: Mapping[str, Any], text: str) -> str:
     """The key of the only argument that the sentence names, or ``key``."""
     words = set(re.findall(r"\w+", text))

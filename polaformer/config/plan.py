@@ -66,6 +66,8 @@ class Plan:
     notes: list[str] = field(default_factory=list)
     model: str = ""
     cost: Cost | None = None
+    counted: str = ""
+    """The parts of the model that the cost covers, if not all."""
     memory: Memory | None = None
     data: dict[str, DataFound] = field(default_factory=dict)
     steps: Steps | None = None
@@ -92,6 +94,8 @@ class Plan:
             ]
         if self.memory is not None:
             rows.append(("memory of a step", self._memory()))
+        if self.cost is not None:
+            rows.append(("counted", self.counted))
         rows += self._data()
         if self.steps is not None:
             rows.append(("steps", str(self.steps)))

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from polaformer.config.classes import heads
 from polaformer.config.keys import Finding
+from polaformer.config.metrics import metric_names
 from polaformer.config.plan import DataFound, Steps
 from polaformer.errors import did_you_mean, nearest
 
@@ -69,31 +71,63 @@ def _pretrained(path: str, node: Any) -> Iterator[tuple[str, Any]]:
             yield from _pretrained(f"{path}.{index}", child)
 
 
-def class_counts(cfg: Mapping[str, Any], data: Mapping[str, DataFound]) -> Iterator[Finding]:
-    """The head has one output per class, and all splits have the same classes."""
-    model = cfg.get("model")
-    head = model.get("head") if isinstance(model, Mapping) else None
-    outputs = head.get("num_classes") if isinstance(head, Mapping) else None
-    for split, found in data.items():
-        if found.classes and outputs is not None and outputs != len(found.classes):
-            yield Finding(
-                "model.head.num_classes",
-                f"{outputs}, but {split}_dataloader.dataset has {len(found.classes)} classes "
-                f"({_some(found.classes)})",
-            )
-            break
+def class_counts(
+    cfg: Mapping[str, Any], data: Mapping[str, DataFound], model: Any = None
+) -> Iterator[Finding]:
+    """Every head has one output per class, and all splits have the same classes.
+
+    The built ``model`` tells the number of heads that leave it to a default.
+    """
+    found = next(((split, d.classes) for split, d in data.items() if d.classes), None)
+    if found is not None:
+        yield from _outputs(cfg, *found, model)
     train = data.get("train")
-    for split, found in data.items():
-        if train and train.classes and found.classes and set(found.classes) != set(train.classes):
-            extra = sorted(set(found.classes) - set(train.classes))
-            lost = sorted(set(train.classes) - set(found.classes))
+    if model is not None or train is None or not train.classes:
+        return
+    for split, other in data.items():
+        if other.classes and set(other.classes) != set(train.classes):
+            extra = sorted(set(other.classes) - set(train.classes))
+            lost = sorted(set(train.classes) - set(other.classes))
             parts = [f"only in {split}: {_some(extra)}"] * bool(extra)
             parts += [f"only in train: {_some(lost)}"] * bool(lost)
             yield Finding(
                 f"{split}_dataloader.dataset", f"other classes than train: {'; '.join(parts)}"
             )
-        elif train and found.classes and found.classes != train.classes:
+        elif other.classes and other.classes != train.classes:
             yield Finding(f"{split}_dataloader.dataset", "the classes of train in another order")
+
+
+def _outputs(
+    cfg: Mapping[str, Any], split: str, names: tuple[str, ...], model: Any
+) -> Iterator[Finding]:
+    for key, head, last in heads(cfg):
+        outputs = head.get(last)
+        if (outputs is None) != (model is not None):  # each is looked at once
+            continue
+        if outputs is None:
+            outputs = getattr(_part(model, key), last, None)
+        if isinstance(outputs, int) and outputs != len(names):
+            yield Finding(
+                key,
+                f"{outputs}, but {split}_dataloader.dataset has {len(names)} classes "
+                f"({_some(names)}); {_proposal(names)}",
+            )
+
+
+def _proposal(names: tuple[str, ...]) -> str:
+    """The line that sets every head and data set at once."""
+    if len(names) > 20:
+        return f"a top-level classes=(…) with these {len(names)} names sets every head"
+    return f"write classes = {names!r} at the top to set every head and data set"
+
+
+def _part(model: Any, key: str) -> Any:
+    """The built part that owns the dotted ``key`` of the config's model."""
+    for name in key.split(".")[1:-1]:
+        model = model[int(name)] if name.isdigit() else getattr(model, name, None)
+        if model is None:
+            return None
+    return model
 
 
 def _some(names: Any) -> str:
@@ -175,24 +209,6 @@ def _one_schedule(
     if isinstance(cut, int) and begin + cut > length:
         text = f"{cut}, but training ends after {length} {unit}: the schedule is cut off"
         notes.append(Finding(f"{key}.T_max", text))
-
-
-def metric_names(cfg: Mapping[str, Any], num_classes: int | None) -> set[str] | None:
-    """Names that validation will report, or None where they cannot be known beforehand."""
-    evaluators = cfg.get("val_evaluator")
-    if evaluators is None:
-        return set()
-    names: set[str] = set()
-    for evaluator in evaluators if isinstance(evaluators, list | tuple) else [evaluators]:
-        if not isinstance(evaluator, Mapping) or evaluator.get("type") != "polaformer.Accuracy":
-            return None
-        topk = evaluator.get("topk", (1, 5))
-        prefix = f"{evaluator['prefix']}/" if evaluator.get("prefix") else ""
-        for k in topk if isinstance(topk, list | tuple) else [topk]:
-            if isinstance(k, int) and (num_classes is None or k <= num_classes):
-                names.add(f"{prefix}top{k}")
-        names |= {f"{prefix}mean_class", f"{prefix}loss"}
-    return names
 
 
 def hooks(cfg: Mapping[str, Any], num_classes: int | None) -> Iterator[Finding]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import logging
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from polaformer.config.keys import Finding
@@ -57,7 +56,8 @@ def _try_parts(model_cfg: Mapping[str, Any], known: list[str], scope: str | None
     findings = []
     for name, part in cleaned.items():
         if isinstance(part, Mapping) and "type" in part and name not in untyped:
-            filled = {**part} if name == "backbone" else {**_accepted(part, handed, scope), **part}
+            given = {**handed, "num_classes": 1} if name == "rpn_head" else handed
+            filled = {**part} if name == "backbone" else {**_accepted(part, given, scope), **part}
             findings += _try(filled, f"model.{name}", scope, lenient=True)[1]
     return findings
 
@@ -100,16 +100,22 @@ def _try(
 
 
 def _named(error: Exception) -> str:
-    """The exception's name and its first line."""
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}".rstrip(": ")
+    """The exception's name and its first line; an empty one is told by the line that raised it."""
+    text = str(error).partition("\n")[0]
+    if not text:
+        frames = traceback.extract_tb(error.__traceback__)
+        text = (frames[-1].line or "") if frames else ""
+    return f"{type(error).__name__}: {text}".rstrip(": ")
 
 
-def cost_of(model: Any, size: tuple[int, int], half: Any) -> tuple[Cost | None, list[Finding]]:
-    """What ``measure`` finds out with one image, or that the model cannot take it."""
+def cost_of(
+    model: Any, size: tuple[int, int], half: Any, name: str
+) -> tuple[Cost | None, list[Finding]]:
+    """What ``measure`` finds out with one image, or that the model ``name`` cannot take it."""
     try:
         return measure(model, size, half), []
     except Exception as error:  # whatever stops this image stops the first of the training
-        text = f"{type(model).__name__} fails on an image of {size[0]} x {size[1]}: {_named(error)}"
+        text = f"{name} fails on an image of {size[0]} x {size[1]}: {_named(error)}"
         return None, [Finding("model", text)]
 
 
@@ -136,54 +142,3 @@ def optimizer_mistakes(cfg: Mapping[str, Any], model: Any) -> list[Finding]:
     except REFUSALS as error:
         return [Finding("optim_wrapper", refusal(error))]
     return []
-
-
-def root_of(dataset: Mapping[str, Any]) -> str:
-    """The folder, archive or list that a dataset's config names."""
-    return str(dataset.get("data_root") or dataset.get("root") or dataset.get("ann_file") or "?")
-
-
-def list_dataset(dataset: Mapping[str, Any], scope: str | None) -> Any:
-    """The dataset of a config, its files listed but none decoded; raises what it refuses.
-
-    Configs that share data share the listing, as long as the folder has not changed.
-    """
-    root = Path(root_of(dataset)).expanduser().resolve()
-    split = root / str(dataset.get("split") or "")
-    changed = tuple(path.stat().st_mtime_ns for path in (root, split) if path.exists())
-    return _listed(_freeze(dataset), scope, (str(root), changed))
-
-
-def forget_listings() -> None:
-    """Free the lists of files of all datasets that were checked."""
-    _listed.cache_clear()
-
-
-@lru_cache(maxsize=8)
-def _listed(frozen: Any, scope: str | None, stamp: Any) -> Any:
-    from mmengine.registry import DATASETS, DefaultScope
-
-    cfg = _thaw(frozen)
-    target = resolve(cfg["type"], "DATASETS", scope)
-    if target is not None and "check" in keywords_of(target).names:
-        cfg["check"] = "none"
-    with quiet(), DefaultScope.overwrite_default_scope(scope):
-        return DATASETS.build(cfg)
-
-
-def _freeze(node: Any) -> Any:
-    """A config as a hashable value."""
-    if isinstance(node, Mapping):
-        return ("dict", tuple((key, _freeze(value)) for key, value in node.items()))
-    if isinstance(node, list | tuple):
-        return (type(node).__name__, tuple(_freeze(value) for value in node))
-    return node
-
-
-def _thaw(node: Any) -> Any:
-    if isinstance(node, tuple) and node and node[0] == "dict":
-        return {key: _thaw(value) for key, value in node[1]}
-    if isinstance(node, tuple):
-        values = [_thaw(value) for value in node[1]]
-        return values if node[0] == "list" else tuple(values)
-    return node

@@ -1,0 +1,154 @@
+"""The data sets of a config: their files listed but none decoded, or their published sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from polaformer.config.keys import Finding
+from polaformer.config.plan import DataFound
+from polaformer.config.refusals import REFUSALS, refusal
+from polaformer.config.signatures import keywords_of, resolve
+from polaformer.config.trial import quiet
+from polaformer.errors import UserError
+
+SPLITS = ("train", "val", "test")
+
+IMAGENET_IMAGES = {"train": 1_281_167, "val": 50_000}
+"""Sizes of ImageNet-1K (ILSVRC 2012), to plan with where the data are not on this machine."""
+
+COCO_IMAGES = {
+    "instances_train2017.json": (118_287, 117_266),
+    "instances_val2017.json": (5_000, 4_952),
+}
+"""Images of COCO 2017, and those of them with objects."""
+
+
+@dataclass
+class Found:
+    """What the data sets of a config hold, and what is wrong with them."""
+
+    data: dict[str, DataFound] = field(default_factory=dict)
+    mistakes: list[Finding] = field(default_factory=list)
+    absent: list[Finding] = field(default_factory=list)
+    """Data that are not on this machine."""
+
+
+def find_data(cfg: Mapping[str, Any], touched: Callable[[str], bool]) -> Found:
+    """List the data of every split; those with a mistake at a key that is ``touched`` are not."""
+    found, told = Found(), set()
+    scope = cfg.get("default_scope")
+    for split in SPLITS:
+        key = f"{split}_dataloader.dataset"
+        loader = cfg.get(f"{split}_dataloader")
+        dataset = loader.get("dataset") if isinstance(loader, Mapping) else None
+        kind = dataset.get("type") if isinstance(dataset, Mapping) else None
+        if dataset is None or not isinstance(kind, str) or touched(key):
+            continue
+        try:
+            listed = list_dataset(dataset, scope)
+            found.data[split] = DataFound(len(listed), _classes(listed), root_of(dataset))
+        except (UserError, OSError) as error:
+            if str(error) not in told:
+                _no_data(found, Finding(key, str(error)), dataset)
+            told.add(str(error))
+            expected = _published(dataset)
+            if expected is not None:
+                found.data[split] = expected
+        except REFUSALS as error:
+            found.mistakes.append(Finding(key, refusal(error)))
+    return found
+
+
+def _classes(dataset: Any) -> tuple[str, ...]:
+    names = getattr(dataset, "classes", None)
+    if names is None:  # data sets of mmengine, and those around several data sets
+        names = (getattr(dataset, "metainfo", None) or {}).get("classes")
+    return tuple(names or ())
+
+
+def _no_data(found: Found, finding: Finding, dataset: Mapping[str, Any]) -> None:
+    if Path(root_of(dataset)).expanduser().exists():
+        found.mistakes.append(finding)
+        return
+    text = finding.text
+    if "prepare_data" not in text and "README" not in text:
+        text += "; data/README.md says how to get it"
+    found.absent.append(Finding(finding.key, text))
+
+
+def _published(dataset: Mapping[str, Any]) -> DataFound | None:
+    """The published size of a data set that is not here, or None."""
+    names: tuple[str, ...] = tuple(dataset.get("classes") or ())
+    images: int | None = None
+    if str(dataset["type"]).endswith("ImageNet") and not names:
+        from timm.data import ImageNetInfo
+
+        names = tuple(ImageNetInfo("imagenet-1k").label_names())
+        images = IMAGENET_IMAGES.get(str(dataset.get("split", "train")))
+    elif str(dataset["type"]).endswith("CocoDataset"):
+        sizes = COCO_IMAGES.get(Path(str(dataset.get("ann_file"))).name)
+        dropping = dataset.get("images_without_objects") == "drop" and not dataset.get("test_mode")
+        if sizes is not None and not (names and dropping):
+            images, names = sizes[dropping], names or coco_names()
+    return None if images is None else DataFound(images, names, root_of(dataset), present=False)
+
+
+def coco_names() -> tuple[str, ...]:
+    """The 80 classes of COCO."""
+    target = resolve("CocoDataset", "DATASETS", "mmdet")
+    return tuple(getattr(target, "METAINFO", {}).get("classes", ()))
+
+
+def root_of(dataset: Mapping[str, Any]) -> str:
+    """The folder, archive or list that a dataset's config names."""
+    return str(dataset.get("data_root") or dataset.get("root") or dataset.get("ann_file") or "?")
+
+
+def list_dataset(dataset: Mapping[str, Any], scope: str | None) -> Any:
+    """The dataset of a config, its files listed but none decoded; raises what it refuses.
+
+    Configs that share data share the listing, as long as the folder has not changed.
+    """
+    root = Path(root_of(dataset)).expanduser().resolve()
+    below = [root / str(dataset.get(name) or "") for name in ("split", "ann_file")]
+    changed = tuple(path.stat().st_mtime_ns for path in (root, *below) if path.exists())
+    return _listed(_freeze(dataset), scope, (str(root), changed))
+
+
+def forget_listings() -> None:
+    """Free the lists of files of all datasets that were checked."""
+    _listed.cache_clear()
+
+
+@lru_cache(maxsize=8)
+def _listed(frozen: Any, scope: str | None, stamp: Any) -> Any:
+    from mmengine.registry import DATASETS, DefaultScope
+
+    cfg = _thaw(frozen)
+    target = resolve(cfg["type"], "DATASETS", scope)
+    if target is not None and "check" in keywords_of(target).names:
+        cfg["check"] = "none"
+    with quiet(), DefaultScope.overwrite_default_scope(scope):
+        return DATASETS.build(cfg)
+
+
+def _freeze(node: Any) -> Any:
+    """A config as a hashable value."""
+    if isinstance(node, Mapping):
+        return ("dict", tuple((key, _freeze(value)) for key, value in node.items()))
+    if isinstance(node, list | tuple):
+        return (type(node).__name__, tuple(_freeze(value) for value in node))
+    return node
+
+
+def _thaw(node: Any) -> Any:
+    if isinstance(node, tuple) and node and node[0] == "dict":
+        return {key: _thaw(value) for key, value in node[1]}
+    if isinstance(node, tuple):
+        values = [_thaw(value) for value in node[1]]
+        return values if node[0] == "list" else tuple(values)
+    return node
