@@ -107,9 +107,10 @@ def _chosen(views: list[Any], boxes: Tensor, kept: Tensor) -> InstanceData:
 
 
 def _boxes_back(view: Any) -> Tensor:
-    """Boxes [N, 4] of a view, x1, y1, x2, y2, in the upright picture."""
+    """Boxes [N, 4] of a view, x1, y1, x2, y2, in the upright picture and at least fp32."""
     boxes = view.pred_instances.bboxes
     boxes = getattr(boxes, "tensor", boxes)
+    boxes = boxes if boxes.dtype == torch.float64 else boxes.float()
     direction = _flip_of(view)
     if direction is None:
         return boxes

@@ -151,6 +151,33 @@ def test_each_class_has_its_own_figure(write):
     assert figures == pytest.approx({"cat": 1, "dog": 0, "bird": 0})
 
 
+def test_what_the_data_set_says_of_itself_is_enough(write, tmp_path):
+    """Categories 7, 3 and 90 in this order; labels and boxes as the data set gives them."""
+    from PIL import Image
+
+    from polaformer.datasets import CocoDataset
+
+    path = write(content())
+    for image in content()["images"]:
+        Image.new("RGB", SIZE[::-1]).save(tmp_path / image["file_name"])
+    data = CocoDataset(path, str(tmp_path), classes=("cat", "dog", "bird"), test_mode=True)
+    judge = CocoMetric()
+    judge.dataset_meta = data.metainfo
+    for position in range(len(data)):
+        info = data.get_data_info(position)
+        sample = found(info["img_id"])
+        objects = info["instances"]
+        sample["pred_instances"] = {
+            "bboxes": torch.tensor([entry["bbox"] for entry in objects]),
+            "labels": torch.tensor([entry["bbox_label"] for entry in objects]),
+            "scores": torch.ones(len(objects)),
+        }
+        judge.process({}, [sample])
+    assert judge.evaluate(len(data))["bbox_mAP"] == ONE
+    per_class = {n: (row["objects"], row["bbox_mAP"]) for n, row in judge.last["per_class"].items()}
+    assert per_class == {"cat": (2, ONE), "dog": (2, ONE), "bird": (1, ONE)}
+
+
 @pytest.mark.parametrize(("shift", "passed"), [(0, 10), (1, 9), (2, 7), (4, 4), (6, 1), (7, 0)])
 def test_a_shifted_square_by_hand(write, shift, passed):
     """20 x 20 shifted by s along x: overlap (20 - s) / (20 + s), which passes k of 10 thresholds.
