@@ -19,7 +19,9 @@ def print_table(content: Mapping[str, Any]) -> None:
     from rich.table import Table
 
     console = Console()
-    table = Table(title=f"Test of {Path(content['checkpoint']).name}")
+    form = " with test-time augmentation" if content.get("tta") else ""
+    console.print(f"\nTest of {Path(content['checkpoint']).name}{form}", style="italic")
+    table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in content["metrics"].items():

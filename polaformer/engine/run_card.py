@@ -66,7 +66,7 @@ def describe_data(dataset: Any) -> dict[str, Any]:
     if metainfo.get("classes"):
         facts["classes"] = len(metainfo["classes"])
     counts = getattr(dataset, "class_counts", None)
-    if callable(counts):
+    if callable(counts) and "category_ids" in metainfo:
         facts["objects"] = sum(counts().values())
     summary = getattr(dataset, "summary", None)
     if callable(summary):

@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from polaformer.coco_masks import run_lengths
 from polaformer.errors import UserError
-from polaformer.visualization.figure import INK, SOFT, save_image, short_name
+from polaformer.visualization.figure import INK, SOFT, short_name, write_whole
 from polaformer.visualization.fonts import font_runs
 
 PANEL = 380
@@ -103,7 +103,8 @@ def draw_detections(
         for place, cell in enumerate(row):
             page.paste(cell, (GAP + place * (width + 2 * GAP), y))
         y += height + GAP
-    return save_image(page, out)
+    # Training waits: the smallest file would take ten times as long.
+    return write_whole(out, lambda file: page.save(file, format="PNG", compress_level=2))
 
 
 def class_colour(label: int) -> Colour:
@@ -284,4 +285,5 @@ def _text_width(text: str, size: int) -> float:
 
 @lru_cache(maxsize=64)
 def _font(file: str, size: int) -> Any:
-    return ImageFont.truetype(file, size)
+    # The other layout engine raises for characters that no script claims.
+    return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)

@@ -6,12 +6,15 @@ import logging
 import warnings
 from collections.abc import Iterable
 from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _LOG = logging.getLogger(__name__)
+_LATIN_END = 0x250  # matplotlib's own font holds all of Latin
 _ALL_BOXES = "Last Resort"  # a font that holds a box for every character
 
 
@@ -67,16 +70,31 @@ def font_runs(text: str) -> list[tuple[str, str]]:
 @lru_cache(maxsize=4096)
 def _font_file(character: str) -> str:
     """A font file that holds ``character``: that of matplotlib's own font where it does."""
+    own = _own_font_file()
+    if ord(character) < _LATIN_END or character == "…":
+        return own
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
-    own = findfont(FontProperties())
     if character.isspace() or ord(character) in get_font(own).get_charmap():
-        return str(own)
+        return own
     chosen, absent = fonts_with(character)
     if absent:
         _say_once()
-        return str(own)
+        return own
     return str(findfont(FontProperties(family=chosen[0])))
+
+
+@lru_cache(maxsize=1)
+def _own_font_file() -> str:
+    """The file of matplotlib's own font, without the second that importing matplotlib takes."""
+    spec = find_spec("matplotlib")
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else Path()
+    file = folder / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"
+    if file.is_file():
+        return str(file)
+    from matplotlib.font_manager import FontProperties, findfont
+
+    return str(findfont(FontProperties()))
 
 
 def _add_fonts(figure: Figure) -> bool:

@@ -128,7 +128,8 @@ def _headline(results: RunResults) -> str:
         return text if results.tested_before else f"No test result yet; {text}"
     count = finite(results.metrics.get("n", results.metrics.get("num_images")))
     text = with_unit(key, results.score)
-    return text if count is None else f"{text} on {count:.0f} test images"
+    form = " with test-time augmentation" if results.metrics.get("tta") else ""
+    return text if count is None else f"{text} on {count:.0f} test images{form}"
 
 
 def _problems(results: RunResults, undrawn: Sequence[str]) -> str:

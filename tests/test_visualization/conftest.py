@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from conftest_detection import detection_run
 from conftest_visualization import finished_run
 
-__all__ = ["finished_run"]
+__all__ = ["detection_run", "finished_run"]
