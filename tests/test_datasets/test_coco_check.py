@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -93,9 +94,12 @@ def told(texts: list[str], *words: str) -> bool:
 
 
 def row(report: Report, label: str) -> list[int]:
-    """The count with ``label`` in the tables, one for each split."""
-    rows = (line.split(None, 1) for line in report.lines if line.startswith(" "))
-    return [int(count.replace(",", "")) for count, text in rows if text.startswith(label)]
+    """The counts in the line of the table that begins with ``label``, one for each split."""
+    lines = [line.strip() for line in report.lines if line.strip().startswith(label)]
+    if not lines:
+        return []
+    cells = re.findall(r" (\d[\d,]*)(?= |$)", lines[0])
+    return [int(cell.replace(",", "")) for cell in cells]
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -137,12 +141,14 @@ def test_files_missing_broken_not_listed_and_of_another_size(root):
     report = check_coco(root)
     assert row(report, "missing") == [1, 0]
     assert row(report, "on disk") == [2, 3]
-    assert row(report, "broken") == [1, 0]
-    assert row(report, "of another size") == [1, 0]
-    assert told(report.problems, "train2017: 1 images are missing", "there is TRAIN_1.PNG")
-    assert told(report.problems, "1 image files are broken: train_2.png: cut short")
+    assert row(report, "images broken") == [1, 0]
+    assert row(report, "images of another size") == [1, 0]
+    assert told(
+        report.problems, "train2017: images missing in", ": 1 (train_1.png (there is TRAIN_1.PNG"
+    )
+    assert told(report.problems, "broken image files: 1 (train_2.png: cut short")
     assert told(report.problems, "train_3.png", "40 x 40", "48 x 32")
-    assert told(report.notes, "1 images in", "not listed: TRAIN_1.PNG")
+    assert told(report.notes, "images in", "not listed: 1 (TRAIN_1.PNG)")
     assert len(report.problems) == 3
 
 
@@ -152,12 +158,12 @@ def test_how_closely_the_files_are_looked_at(root):
     data[len(data) // 2] ^= 0xFF  # the end mark is still there
     path.write_bytes(data)
     assert check_coco(root, files="header").problems == []
-    assert told(check_coco(root, files="decode").problems, "broken: train_2.png")
+    assert told(check_coco(root, files="decode").problems, "broken image files: 1 (train_2.png")
     path.write_bytes(b"")
     assert told(check_coco(root, files="header").problems, "train_2.png: the file is empty")
     report = check_coco(root, files="none")
     assert report.problems == []
-    assert row(report, "broken") == []
+    assert row(report, "images broken") == []
     path.unlink()
     assert told(check_coco(root, files="none").problems, "missing")
     with pytest.raises(UserError, match=r"files='all'.*decode, header, none"):
@@ -178,8 +184,8 @@ def test_turned_by_exif(root, recorded, as_stored, other):
 
     (root / "train2017" / "train_3.png").unlink()
     report = with_train(root, change)
-    assert row(report, "recorded as stored") == [as_stored, 0]
-    assert row(report, "of another size") == [other, 0]
+    assert row(report, "images recorded as stored") == [as_stored, 0]
+    assert row(report, "images of another size") == [other, 0]
     assert len(report.problems) == other
     assert told(report.notes, "turned.jpg") == bool(as_stored)
 
@@ -205,9 +211,11 @@ def test_categories(root):
         ]
 
     report = with_train(root, change)
-    assert told(report.problems, "2 pairs of categories", "'cat' and 'Cat'", "'hot dog'")
-    assert told(report.notes, "4 categories have no object: Cat, hot dog".replace(", ", "; "))
-    assert told(report.notes, "begin or end with a blank: ' bird'")
+    assert told(
+        report.problems, "pairs of categories that differ", "2 ('cat' and 'Cat'", "'hot dog'"
+    )
+    assert told(report.notes, "categories without an object: 4 (Cat; hot dog")
+    assert told(report.notes, "begin or end with a blank: 1 (' bird')")
     assert told(report.problems, "val2017 lacks 4 class(es) of train", "train stands for train2017")
 
 
@@ -231,15 +239,15 @@ def test_contradictions_are_all_told_and_the_rest_is_looked_at(root):
 
     report = with_train(root, change)
     for words in (
-        ("1 images with the id of another one", "1 is 'train_1.png' and 'other.png'"),
-        ("1 images without a file_name: images[4] (id 50)",),
-        ("1 images without an id", "train_3.png"),
-        ("1 entries of images are no objects", "nonsense"),
-        ("1 categories with the id of another one", "7 is 'cat' and 'bird'"),
-        ("1 categories with the name of another one", "'dog' has the ids 3 and 9"),
-        ("1 categories without an id", "'x'"),
-        ("1 images are missing", "other.png"),
-        ("1 boxes without area", "width 0, height 5"),
+        ("images with the id of another one: 1 (1 is 'train_1.png' and 'other.png'"),
+        ("images without a file_name: 1 (images[4] (id 50))",),
+        ("images without an id: 1", "train_3.png"),
+        ("entries of images that are no objects: 1", "nonsense"),
+        ("categories with the id of another one: 1 (7 is 'cat' and 'bird'"),
+        ("categories with the name of another one: 1 ('dog' has the ids 3 and 9"),
+        ("categories without an id: 1", "'x'"),
+        ("images missing", "1 (other.png"),
+        ("boxes without area: 1", "width 0, height 5"),
     ):
         assert told(report.problems, "train2017: ", *words), words
 
@@ -256,32 +264,41 @@ def flaw(name: str, value: object):
     [
         (flaw("image_id", 99), ("an image that is not listed", "99")),
         (flaw("category_id", 99), ("a category that is not listed", "99")),
-        (flaw("bbox", [1, 1, math.nan, 5]), ("no four finite numbers", "nan")),
+        (flaw("bbox", [1, 1, math.nan, 5]), ("that are no four finite numbers", "nan")),
         (flaw("bbox", [1, 1, 5]), ("no four finite numbers", "[1, 1, 5]")),
         (flaw("bbox", [1, 1, -4, 5]), ("boxes without area", "width -4")),
         (flaw("bbox", [1, 1, 4, 0]), ("boxes without area", "height 0")),
         (flaw("bbox", [60, 1, 4, 4]), ("boxes outside of the picture", "48 x 32")),
-        (flaw("segmentation", [[1, 1, 2, 2]]), ("masks cannot be used", "annotations[0] (id 1)")),
-        (flaw("segmentation", {"size": [9, 9], "counts": [81]}), ("masks cannot be used", "9 x 9")),
-        (flaw("segmentation", [[1, 1, 5, 5, 3, 3]]), ("masks have no area", "id 1 in image 1")),
-        (flaw("id", 2), ("ids are used more than once", "2 2 times")),
+        (
+            flaw("segmentation", [[1, 1, 2, 2]]),
+            ("masks that cannot be used", "annotations[0] (id 1)"),
+        ),
+        (
+            flaw("segmentation", {"size": [9, 9], "counts": [81]}),
+            ("masks that cannot be used", "9 x 9"),
+        ),
+        (flaw("segmentation", [[1, 1, 5, 5, 3, 3]]), ("masks without area", "id 1 in image 1")),
+        (flaw("id", 2), ("ids used more than once", "2, 2 times")),
     ],
 )
 def test_flaws_of_annotations(root, change, words):
     report = with_train(root, change)
-    assert told(report.problems, "train2017: 1 ", *words), str(report)
+    assert told(report.problems, "train2017: ", ": 1 (", *words), str(report)
     assert len(report.problems) == 1
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (flaw("bbox", [40, 4, 20, 10]), ("1 boxes partly outside", "[40, 4, 20, 10]")),
-        (flaw("bbox", [4, 4, 0.5, 10]), ("1 boxes are under a pixel", "id 1 in image 1")),
-        (flaw("segmentation", None), ("1 objects have no mask, others have",)),
-        (flaw("id", None), ("1 annotations without an id",)),
-        (flaw("area", None), ("optional fields are missing", "'area'", "1 of 4")),
-        (lambda what: what["images"][0].pop("width"), ("1 images without recorded width",)),
+        (flaw("bbox", [40, 4, 20, 10]), ("boxes partly outside", ": 1 (", "[40, 4, 20, 10]")),
+        (flaw("bbox", [4, 4, 0.5, 10]), ("boxes under a pixel", "out): 1", "id 1 in image 1")),
+        (flaw("segmentation", None), ("objects without a mask while others have one: 1",)),
+        (flaw("id", None), ("annotations without an id", "anew): 1")),
+        (flaw("area", None), ("optional fields missing: 1", "'area'", "1 of 4")),
+        (
+            lambda what: what["images"][0].pop("width"),
+            ("images without recorded width and height: 1",),
+        ),
     ],
 )
 def test_what_training_copes_with_is_a_note(root, change, words):
@@ -301,7 +318,7 @@ def test_a_flaw_in_one_of_a_thousand_objects_is_a_note(root):
 
     report = with_train(root, change)
     assert report.problems == []
-    assert told(report.notes, "1 boxes without area")
+    assert told(report.notes, "boxes without area: 1")
 
 
 def test_repeated_annotations_and_crowds(root):
@@ -312,7 +329,9 @@ def test_repeated_annotations_and_crowds(root):
         what["annotations"].append({**again, "id": 91, "iscrowd": 1, "segmentation": rle})
 
     report = with_train(root, change)
-    assert told(report.problems, "1 objects are given twice", "id 90 in image 1")
+    assert told(
+        report.problems, "objects given twice (same box and category): 1", "id 90 in image 1"
+    )
     assert len(report.problems) == 1
     assert row(report, "crowd regions") == [1, 0]
     assert row(report, "with plain run lengths") == [1, 0]
@@ -324,8 +343,8 @@ def test_images_listed_twice(root):
         what["images"] += [dict(what["images"][0]), {**what["images"][1], "id": 60}]
 
     report = with_train(root, change)
-    assert told(report.problems, "1 images are listed twice", "'train_1.png' with id 1")
-    assert told(report.problems, "1 image files are listed under several ids", "train_2.png")
+    assert told(report.problems, "images listed twice: 1", "'train_1.png' with id 1")
+    assert told(report.problems, "image files listed under several ids: 1", "train_2.png")
 
 
 def test_boxes_written_as_corners_or_fractions_are_recognised(root):
@@ -334,19 +353,19 @@ def test_boxes_written_as_corners_or_fractions_are_recognised(root):
             x, y, width, height = ann["bbox"]
             ann["bbox"] = [x + 16, y + 10, x + 16 + width, y + 10 + height]
 
-    assert told(with_train(root, corners).problems, "4 boxes", "not [x1, y1, x2, y2]")
+    assert told(with_train(root, corners).problems, "not [x1, y1, x2, y2]): 4")
 
     def fractions(what: dict) -> None:
         for ann in what["annotations"]:
             ann["bbox"] = [0.1, 0.2, 0.3, 0.4]
 
-    assert told(with_train(root, fractions).problems, "seem to be fractions")
+    assert told(with_train(root, fractions).problems, "fractions (COCO counts pixels): 4")
 
 
 def test_the_same_picture_in_both_splits(root):
     shutil.copy(root / "train2017" / "train_1.png", root / "val2017" / "val_2.png")
     report = check_coco(root)
-    assert told(report.problems, "val2017: 1 images are also in train2017", "there train_1.png")
+    assert told(report.problems, "val2017: images also in train2017: 1", "there train_1.png")
     assert len(report.problems) == 1
     assert check_coco(root, files="none").problems == []
 
@@ -359,7 +378,7 @@ def test_of_too_many_bytes_only_files_of_one_name_are_compared(root, monkeypatch
     what = content("val")
     what["images"].append({"id": 9, "file_name": "train_1.png", "width": WIDTH, "height": HEIGHT})
     save(root, "val", what)
-    assert told(check_coco(root).problems, "1 images are also in train2017: train_1.png")
+    assert told(check_coco(root).problems, "images also in train2017: 1 (train_1.png)")
 
 
 @pytest.mark.parametrize(
@@ -391,7 +410,9 @@ def test_files_that_are_no_coco(root, text, words):
     save(root, "train", text)
     report = check_coco(root)
     assert told(report.problems, "train2017", *words), report.problems
-    assert row(report, "images listed")[-1] == 3  # val is looked at all the same
+    assert row(report, "images listed") == row(
+        report, "  on disk".strip()
+    )  # val is looked at all the same
 
 
 def test_layouts_that_are_found(root, tmp_path):
@@ -415,6 +436,14 @@ def test_layouts_that_are_found(root, tmp_path):
     assert check_coco(plain).notes == [f"{plain} has a train split but no val"]
 
 
+def test_without_the_folder_of_the_images_another_one_can_be_named(root):
+    (root / "val2017").rename(root / "pictures")
+    report = check_coco(root)
+    told_so = f"val2017: images missing in {root} (--ann FILE --images FOLDER names another"
+    assert told(report.problems, told_so, "there is pictures/val_1.png")
+    assert len(report.problems) == 1
+
+
 def test_other_annotations_of_coco_are_passed_over(root):
     (root / "annotations" / "captions_train2017.json").write_text("{}")
     (root / "annotations" / "person_keypoints_val2017.json").write_text("{}")
@@ -426,7 +455,9 @@ def test_own_files_and_folders(root, tmp_path):
     assert check_coco(root, names, ["val2017", "train2017"]).problems == []
     assert check_coco(".", [str(root / names[0])], [str(root / "val2017")]).problems == []
     wrong = check_coco(root, names, ["val2017"])
-    assert told(wrong.problems, "train2017: 3 images are missing")
+    assert told(wrong.problems, "train2017: images missing in", ": 3 (")
+    twice = check_coco(root, [names[0], names[0]], files="none")
+    assert row(twice, "on disk") == [3, 3]  # files of one name have columns of their own
     with pytest.raises(UserError, match="2 folders for 1"):
         check_coco(root, names[:1], ["val2017", "train2017"])
     with pytest.raises(UserError, match=r"--images: there is no folder .*nowhere"):
@@ -444,7 +475,7 @@ def test_the_tool_tells_by_its_exit_code(root, main, capsys):
     assert "no problems found" in capsys.readouterr().out
     (root / "val2017" / "val_1.png").unlink()
     assert main(["coco", "--check", str(root), "--files", "none"]) == 1
-    assert "problem: val2017: 1 images are missing" in capsys.readouterr().out
+    assert "problem: val2017: images missing in" in capsys.readouterr().out
     train = ["--ann", "annotations/instances_train2017.json", "--images", "train2017"]
     assert main(["coco", "--check", str(root), *train]) == 0
     with pytest.raises(UserError, match="no file"):

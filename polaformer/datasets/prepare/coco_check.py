@@ -41,6 +41,7 @@ class Split:
     title: str
     coco: CocoFile
     files: Files
+    counts: dict[str, int]
 
 
 def check_coco(
@@ -62,8 +63,12 @@ def check_coco(
     paths = annotation_files(base, ann)
     report = Report()
     splits = []
-    for path, folder in zip(paths, image_folders(base, paths, images), strict=True):
-        split = _check_one(base, path, folder, files, report)
+    titles = [title_of(path) for path in paths]
+    if len(set(titles)) < len(titles):
+        titles = [f"{number} {title}" for number, title in enumerate(titles, start=1)]
+    folders = image_folders(base, paths, images)
+    for title, path, folder in zip(titles, paths, folders, strict=True):
+        split = _check_one(title, base, path, folder, files, report)
         if split is not None:
             splits.append(split)
     if len(paths) == 1 and not ann and "train" in title_of(paths[0]) and not base.is_file():
@@ -73,9 +78,8 @@ def check_coco(
 
 
 def _check_one(
-    root: Path, path: Path, folder: Path | None, how: str, report: Report
+    title: str, root: Path, path: Path, folder: Path | None, how: str, report: Report
 ) -> Split | None:
-    title = title_of(path)
     coco, findings, refused = read_all(path)
     if coco is None:
         report.problems.append(f"{title}: {refused}")
@@ -87,7 +91,7 @@ def _check_one(
         folder = guess_image_folder(root, path, names)
     sizes = [(image["width"], image["height"]) if image["width"] else None for image in named]
     looked = look_at_files(folder, names, sizes, how)
-    report.lines += _table(title, path, coco, looked, how)
+    report.lines.append(f"{title}: {path}, images in {printable(str(folder))}")
     if refused is not None:
         report.problems.append(f"{title}: {refused}")
     if not coco.images:
@@ -98,7 +102,7 @@ def _check_one(
         report.problems.append(f"{title}: {path} has no objects that can be used")
     findings += _of_images(coco, looked) + of_reader(coco) + of_objects(coco)
     _tell(report, title, findings + of_categories(coco))
-    return Split(title, coco, looked)
+    return Split(title, coco, looked, _counts(coco, looked, how))
 
 
 def _tell(report: Report, title: str, findings: Iterable[Finding]) -> None:
@@ -108,35 +112,43 @@ def _tell(report: Report, title: str, findings: Iterable[Finding]) -> None:
             found.append(f"{title}: {finding}")
 
 
-def _table(title: str, path: Path, coco: CocoFile, looked: Files, how: str) -> list[str]:
-    without = sum(not anns for anns in coco.by_image.values())
-    masks = Counter(_mask_kind(ann["segmentation"]) for ann in coco.annotations)
-    rows: list[tuple[int, str]] = [
-        (len(coco.images), "images listed"),
-        (len(looked.names), f"on disk in {looked.folder}"),
-        (len(looked.missing), "missing"),
-        (len(looked.not_listed), "in that folder, but not listed"),
-        (without, "without objects"),
-    ]
+def _counts(coco: CocoFile, looked: Files, how: str) -> dict[str, int]:
+    """The lines of the table for one split."""
+    counts = {
+        "images listed": len(coco.images),
+        "  on disk": len(looked.names),
+        "  missing": len(looked.missing),
+        "  without objects": sum(not found for found in coco.by_image.values()),
+        "images not listed": len(looked.not_listed),
+    }
     if how != "none":
         seen = "decoded" if how == "decode" else "headers and ends read"
-        rows += [
-            (len(looked.broken), f"broken or cut short ({seen})"),
-            (len(looked.other_size), "of another size than recorded"),
-            (len(looked.as_stored), "recorded as stored, although EXIF turns them"),
-        ]
-    rows += [
-        (len(coco.categories), "categories"),
-        (len(coco.annotations), "objects that can be used"),
-        (sum(ann["iscrowd"] for ann in coco.annotations), "crowd regions among them"),
-        *((masks[kind], f"with {kind}") for kind in _MASK_KINDS),
-    ]
-    rows += [
-        (count, label_of(kind))
-        for kind, count in coco.problem_counts().items()
-        if kind not in TOLD_ELSEWHERE
-    ]
-    return [f"{title}: {path}", *(f"  {count:>9,}  {printable(text)}" for count, text in rows)]
+        counts[f"images broken ({seen})"] = len(looked.broken)
+        counts["images of another size than recorded"] = len(looked.other_size)
+        counts["images recorded as stored, turned by EXIF"] = len(looked.as_stored)
+    counts["categories"] = len(coco.categories)
+    counts["objects that can be used"] = len(coco.annotations)
+    counts["  crowd regions"] = sum(ann["iscrowd"] for ann in coco.annotations)
+    masks = Counter(_mask_kind(ann["segmentation"]) for ann in coco.annotations)
+    counts |= {f"  with {kind}": masks[kind] for kind in _MASK_KINDS}
+    for kind, count in coco.problem_counts().items():
+        if kind not in TOLD_ELSEWHERE:
+            counts[label_of(kind)] = count
+    return counts
+
+
+def _table(title: str, columns: dict[str, dict[str, int]]) -> list[str]:
+    """``columns`` of counts side by side; a line that one lacks counts 0."""
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    width = max(len(printable(name)) for name in [title, *names])
+    widths = [max(9, len(head)) for head in columns]
+    heads = [f"{head:>{w}}" for head, w in zip(columns, widths, strict=True)]
+    lines = ["  ".join([f"{title:<{width}}", *heads])]
+    for name in names:
+        counts = [column.get(name, 0) for column in columns.values()]
+        cells = [f"{count:>{w},}" for count, w in zip(counts, widths, strict=True)]
+        lines.append("  ".join([f"{printable(name):<{width}}", *cells]))
+    return lines
 
 
 def _mask_kind(segmentation: list | dict | None) -> str:
@@ -149,20 +161,19 @@ def _mask_kind(segmentation: list | dict | None) -> str:
 
 def _of_images(coco: CocoFile, looked: Files) -> list[Finding]:
     folder = looked.folder
+    hint = "" if looked.names else " (--ann FILE --images FOLDER names another folder)"
     return [
-        Finding(f"images are missing in {folder}", len(looked.missing), looked.missing),
-        Finding("image files are broken", len(looked.broken), looked.broken),
+        Finding(f"images missing in {folder}{hint}", len(looked.missing), looked.missing),
+        Finding("broken image files", len(looked.broken), looked.broken),
+        Finding("images of another size than recorded", len(looked.other_size), looked.other_size),
         Finding(
-            "images have another size than recorded", len(looked.other_size), looked.other_size
-        ),
-        Finding(
-            "images are recorded as stored, although EXIF turns them; they are read as recorded",
+            "images recorded as stored although EXIF turns them (they are read as recorded)",
             len(looked.as_stored),
             looked.as_stored,
             problem=False,
         ),
         Finding(
-            f"images in {folder} are not listed",
+            f"images in {folder} that are not listed",
             len(looked.not_listed),
             looked.not_listed,
             problem=False,
@@ -173,6 +184,7 @@ def _of_images(coco: CocoFile, looked: Files) -> list[Finding]:
 def _compare(splits: list[Split], how: str, report: Report) -> None:
     if not splits:
         return
+    report.lines += _table("", {split.title: split.counts for split in splits})
     report.lines += _class_table(splits)
     first = splits[0]
     for other in splits[1:]:
@@ -183,7 +195,7 @@ def _compare(splits: list[Split], how: str, report: Report) -> None:
             report.problems += [text + known_as for text in problems]
         if how != "none":
             shared = shared_files(first.files, other.files)
-            found = Finding(f"images are also in {first.title}", len(shared), shared)
+            found = Finding(f"images also in {first.title}", len(shared), shared)
             _tell(report, other.title, [found])
 
 
@@ -194,20 +206,12 @@ def _classes(split: Split) -> tuple[str, ...]:
 
 def _class_table(splits: list[Split]) -> list[str]:
     """Objects of every class, crowd regions aside, in the order of the labels."""
-    counts = []
+    columns = {}
     for split in splits:
         names = {category["id"]: category["name"] for category in split.coco.categories}
         anns = (ann for ann in split.coco.annotations if not ann["iscrowd"])
-        counts.append(Counter(names[ann["category_id"]] for ann in anns))
-    names = dict.fromkeys(name for split in splits for name in _classes(split))
-    shown = list(names)[:_CLASSES_LISTED]
-    width = max([len(printable(name)) for name in shown] + [len("objects per class")])
-    columns = [max(9, len(split.title)) for split in splits]
-    titles = (f"{split.title:>{w}}" for split, w in zip(splits, columns, strict=True))
-    lines = [f"{'objects per class':<{width}}  " + "  ".join(titles)]
-    for name in shown:
-        cells = (f"{count[name]:>{w},}" for count, w in zip(counts, columns, strict=True))
-        lines.append(f"{printable(name):<{width}}  " + "  ".join(cells))
-    if len(names) > len(shown):
-        lines.append(f"… and {len(names) - len(shown)} more classes")
-    return lines
+        counts = Counter(names[ann["category_id"]] for ann in anns)
+        columns[split.title] = {name: counts[name] for name in _classes(split)}
+    lines = _table("objects per class", columns)
+    more = len(lines) - 1 - _CLASSES_LISTED
+    return lines if more <= 0 else [*lines[: 1 + _CLASSES_LISTED], f"… and {more} more classes"]

@@ -93,7 +93,7 @@ def guess_image_folder(root: Path, file: Path, names: Sequence[str]) -> Path:
     words = dict.fromkeys([file.stem, title, *([split[0]] if split else [])])
     places = [place for word in words for place in (root / word, root / "images" / word)]
     places += [root / word / "images" for word in words]
-    places += [root / "images", root / "JPEGImages", file.parent, root]
+    places += [root / "images", root / "JPEGImages", root, file.parent]
     folders = [path for path in places if path.is_dir()]
 
     def count(folder: Path) -> int:

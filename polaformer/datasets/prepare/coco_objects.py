@@ -12,17 +12,17 @@ from polaformer.datasets.prepare.findings import Finding, is_rare
 _KINDS: dict[str, tuple[str, bool]] = {
     coco_format.UNKNOWN_IMAGE: ("annotations of an image that is not listed", True),
     coco_format.UNKNOWN_CATEGORY: ("annotations of a category that is not listed", True),
-    coco_format.NO_OBJECT: ("annotations are no objects", True),
-    coco_format.BAD_BOX: ("boxes are no four finite numbers", True),
+    coco_format.NO_OBJECT: ("annotations that are no objects", True),
+    coco_format.BAD_BOX: ("boxes that are no four finite numbers", True),
     coco_format.NO_AREA: ("boxes without area", True),
     coco_format.OUTSIDE: ("boxes outside of the picture", True),
-    coco_format.PARTLY_OUTSIDE: ("boxes partly outside of the picture; they are clipped", False),
-    coco_format.BAD_MASK: ("masks cannot be used", True),
-    coco_format.MISSING_FIELD: ("optional fields are missing", False),
+    coco_format.PARTLY_OUTSIDE: ("boxes partly outside of the picture (they are clipped)", False),
+    coco_format.BAD_MASK: ("masks that cannot be used", True),
+    coco_format.MISSING_FIELD: ("optional fields missing", False),
     coco_format.NO_SIZE: ("images without recorded width and height", False),
-    coco_format.IMAGE_TWICE: ("images are listed twice", True),
-    coco_format.SAME_FILE: ("image files are listed under several ids", True),
-    coco_format.CATEGORY_TWICE: ("categories are listed twice", True),
+    coco_format.IMAGE_TWICE: ("images listed twice", True),
+    coco_format.SAME_FILE: ("image files listed under several ids", True),
+    coco_format.CATEGORY_TWICE: ("categories listed twice", True),
 }
 # The reader counts annotations without an id of their own; coco_structure names the ids.
 TOLD_ELSEWHERE = {coco_format.SAME_ID}
@@ -75,14 +75,19 @@ def of_objects(coco: CocoFile) -> list[Finding]:
     total = len(coco.annotations)
     return [
         Finding(
-            "objects are given twice, with the same box and category",
+            "objects given twice (same box and category)",
             len(twice),
             twice,
             not is_rare(len(twice), total),
         ),
-        Finding("masks have no area", len(empty), empty, not is_rare(len(empty), total)),
-        Finding("boxes are under a pixel wide or high; they are left out", len(tiny), tiny, False),
-        Finding("objects have no mask, others have", without % total if total else 0, (), False),
+        Finding("masks without area", len(empty), empty, not is_rare(len(empty), total)),
+        Finding("boxes under a pixel wide or high (they are left out)", len(tiny), tiny, False),
+        Finding(
+            "objects without a mask while others have one",
+            without % total if total else 0,
+            (),
+            False,
+        ),
         Finding(*_odd_boxes(coco, sizes)),
     ]
 
@@ -101,7 +106,7 @@ def _odd_boxes(coco: CocoFile, sizes: dict) -> tuple[str, int]:
     boxes = [(ann["bbox"], sizes[ann["image_id"]]) for ann in coco.annotations]
     if boxes and all(max(box) <= 1 for box, _ in boxes):
         return (
-            "boxes are all within 0 to 1, so they seem to be fractions; COCO counts pixels",
+            "boxes all within 0 to 1, so they seem to be fractions (COCO counts pixels)",
             len(boxes),
         )
     over = sum(size is not None and _ends_outside(box, size) for box, size in boxes)
@@ -110,8 +115,8 @@ def _odd_boxes(coco: CocoFile, sizes: dict) -> tuple[str, int]:
         for box, size in boxes
     ):
         return (
-            "boxes reach out of the picture and all would fit as corners; COCO writes "
-            "[x, y, width, height], not [x1, y1, x2, y2]",
+            "boxes that reach out of the picture while all would fit as corners (COCO writes "
+            "[x, y, width, height], not [x1, y1, x2, y2])",
             over,
         )
     return "", 0
@@ -138,7 +143,9 @@ def of_categories(coco: CocoFile) -> list[Finding]:
             alike.append(f"'{other}' and '{name}'")
     spaced = [f"'{c['name']}'" for c in coco.categories if c["name"] != c["name"].strip()]
     return [
-        Finding("pairs of categories differ in case or blanks only", len(alike), alike),
-        Finding("category names begin or end with a blank", len(spaced), spaced, problem=False),
-        Finding("categories have no object", len(unused), unused, problem=False),
+        Finding("pairs of categories that differ in case or blanks only", len(alike), alike),
+        Finding(
+            "category names that begin or end with a blank", len(spaced), spaced, problem=False
+        ),
+        Finding("categories without an object", len(unused), unused, problem=False),
     ]

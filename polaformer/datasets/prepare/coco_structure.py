@@ -90,14 +90,14 @@ def _annotation_ids(content: dict[str, Any]) -> list[Finding]:
     twice = {key: count for key, count in keys.items() if count > 1}
     findings = []
     if missing:
-        label = "annotations without an id; they are numbered anew"
+        label = "annotations without an id (they are numbered anew)"
         findings.append(Finding(label, missing, problem=False))
     if twice:
         findings.append(
             Finding(
-                "annotation ids are used more than once (other programs lose objects by that)",
+                "annotation ids used more than once (other programs lose objects by that)",
                 len(twice),
-                [f"{key!r} {count} times" for key, count in twice.items()],
+                [f"{key!r}, {count} times" for key, count in twice.items()],
                 not is_rare(len(twice), len(annotations)),
             )
         )
@@ -108,7 +108,7 @@ def _mend(content: dict[str, Any]) -> list[Finding]:
     """Take contradictions out of ``content``, in place, and tell of all of them."""
     images, lost = _objects(content["images"])
     content["images"] = images
-    findings = _found("entries of images are no objects", lost)
+    findings = _found("entries of images that are no objects", lost)
     unnamed = []
     for i, image in enumerate(images):
         if _file_name(image) is None:
@@ -118,7 +118,7 @@ def _mend(content: dict[str, Any]) -> list[Finding]:
     findings += _unique_ids(images, "images", _file_name)
     categories, lost = _objects(content.get("categories") or [])
     content["categories"] = categories
-    findings += _found("entries of categories are no objects", lost)
+    findings += _found("entries of categories that are no objects", lost)
     findings += _unique_ids(categories, "categories", _category_name)
     return findings + _unique_names(categories)
 

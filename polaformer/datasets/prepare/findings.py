@@ -23,7 +23,7 @@ class Finding:
     def __str__(self) -> str:
         shown = "; ".join(printable(text) for text in self.examples[:_EXAMPLES])
         more = f"; … and {self.count - _EXAMPLES:,} more" if self.count > _EXAMPLES else ""
-        return f"{self.count:,} {self.label}" + (f": {shown}{more}" if shown else "")
+        return f"{self.label}: {self.count:,}" + (f" ({shown}{more})" if shown else "")
 
 
 def is_rare(count: int, total: int) -> bool:

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 _SIDES = (96, 192)
 _DIGITS = (1, 6)
-_SIZES = (20, 64)  # height of a digit in pixels
+_SIZES = (28, 64)  # height of a digit in pixels
 _VISIBLE = 0.6  # share of each digit's pixels that later ones leave
 _APART = 0.95  # the same for those digits that keep away from others
 _COVERED = 0.4  # share of a digit's own pixels that may lie on others: it would merge with them
@@ -71,8 +71,8 @@ def _leaves(mask: np.ndarray, placed: list[Placed], least: float) -> bool:
 
 def _background(generator: np.random.Generator, height: int, width: int) -> np.ndarray:
     """Float [H, W, 3]: one colour, slowly changing, at times striped."""
-    base = generator.uniform(40, 215, 3)
-    base = base.mean() + (base - base.mean()) * generator.uniform(0.3, 1)
+    base = generator.uniform(20, 150, 3)
+    base = base.mean() + (base - base.mean()) * generator.uniform(0.1, 0.7)
     grid = generator.normal(0, generator.uniform(4, 18), (5, 5, 3))
     canvas = base + _enlarge(grid, height, width)
     if generator.random() < 0.3:
@@ -179,12 +179,10 @@ def _paint(
     spot: tuple[slice, slice],
     opacity: np.ndarray,
 ) -> None:
-    """Lay a colour over ``spot`` that is lighter or darker than what is there."""
+    """Lay a colour over ``spot`` that is lighter than what is there."""
     under = canvas[spot]
     there = float((under @ _LUMA).mean())
-    contrast = generator.uniform(55, 150)
-    lighter = there + contrast <= 245 and (there - contrast < 10 or generator.random() < 0.5)
-    wanted = np.clip(there + contrast if lighter else there - contrast, 0, 255)
-    colour = wanted + generator.uniform(-50, 50, 3)
+    wanted = min(there + generator.uniform(60, 150), 250)
+    colour = wanted + generator.uniform(-40, 40, 3)
     colour += wanted - colour @ _LUMA
     canvas[spot] = under + opacity[..., None] * (np.clip(colour, 0, 255) - under)
