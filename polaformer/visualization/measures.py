@@ -11,6 +11,7 @@ from typing import Any
 UNKNOWN = "n/a"
 _PERCENT = re.compile(r"top\d+|mean_class|accuracy|[am]Acc|mIoU|mDice|mFscore")
 _AP = re.compile(r"(?P<kind>[a-z]+)_mAP(?:_(?P<part>50|75|s|m|l))?")
+_AR = re.compile(r"(?P<kind>bbox|segm)_AR_(?P<limit>\d+)")
 _AP_KINDS = {"bbox": "box AP", "segm": "mask AP"}
 _AP_PARTS = {
     "50": "at IoU 0.50",
@@ -65,6 +66,9 @@ def long_name(key: str) -> str:
     ap = _AP.fullmatch(plain)
     if ap and ap["kind"] in _AP_KINDS and ap["part"] is None:
         return f"{_AP_KINDS[ap['kind']]} (mean over IoU 0.50 to 0.95)"
+    ar = _AR.fullmatch(plain)
+    if ar:
+        return f"{_AP_KINDS[ar['kind']].split()[0]} recall, at most {ar['limit']} per image"
     return f"{short_name_of(plain)} (%)" if in_percent(plain) else short_name_of(plain)
 
 

@@ -202,15 +202,10 @@ def _first(values: Sequence[Any], limit: int = 12) -> str:
 
 
 def _results(results: RunResults) -> str:
-    metrics = _mapping(results.metrics.get("metrics"))
-    named = [(long_name(key), _metric_value(value)) for key, value in metrics.items()]
+    values = {**results.measured, **_mapping(results.metrics.get("recall"))}
+    named = [(long_name(key), number_text(key, value)) for key, value in values.items()]
     title = "Test result of an earlier run" if results.tested_before else "Test result"
     return section(title, table(("measure", "value"), named))
-
-
-def _metric_value(value: Any) -> str:
-    known = finite(value)
-    return str(value) if known is None or isinstance(value, (str, int)) else f"{known:.4g}"
 
 
 def _pictures(results: RunResults, pictures: Mapping[str, Path]) -> Iterator[str]:

@@ -69,6 +69,7 @@ def test_names() -> None:
     assert short_name_of("val/bbox_mAP_75") == "box AP at IoU 0.75"
     assert short_name_of("segm_mAP_l") == "mask AP of large objects"
     assert long_name("top5") == "top-5 accuracy (%)"
+    assert long_name("bbox_AR_100") == "box recall, at most 100 per image"
     assert long_name("mIoU") == "mIoU (%)"
     assert long_name("keypoints_mAP") == "keypoints_mAP"
     assert with_unit("top1", 97.216) == "97.22 % top-1"
