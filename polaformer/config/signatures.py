@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,8 +65,12 @@ class Keywords:
     is_open: bool = False
     """True if any further keyword is accepted."""
     hints: tuple[tuple[str, Any], ...] = ()
+    swallows: bool = False
+    """True if further keywords are accepted and never read: a near miss is a misspelt one."""
 
     def accepts(self, name: str) -> bool:
+        if self.swallows and name not in self.names:
+            return nearest(name, self.names) is None
         return self.is_open or name in self.names
 
     def hint(self, name: str) -> Any:
@@ -188,7 +193,8 @@ def keywords_of(target: Callable[..., Any]) -> Keywords:
         names.update({name: _optional(name) for name in forwarded if name not in names})
         is_open = False
     required = tuple(n for n, p in names.items() if p.default is p.empty)
-    return Keywords(tuple(names), required, is_open, tuple(hints.items()))
+    swallows = is_open and getattr(target, "__module__", "").startswith(("mmdet.", "mmcv."))
+    return Keywords(tuple(names), required, is_open, tuple(hints.items()), swallows)
 
 
 _WRONG_HINTS = frozenset(
@@ -249,8 +255,11 @@ def _single_hints(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _forwarded(target: Callable[..., Any]) -> set[str] | None:
-    """Keywords that mmengine's open hooks pass on."""
+    """Keywords that mmengine's open hooks and mmcv's open resizes pass on."""
     name = getattr(target, "__name__", "")
+    if name in ("RandomResize", "RandomChoiceResize"):
+        resize = getattr(sys.modules[target.__module__], "Resize", None)
+        return None if resize is None else set(keywords_of(resize).names)
     if not getattr(target, "__module__", "").startswith("mmengine.hooks"):
         return None
     if name == "CheckpointHook":
