@@ -14,10 +14,12 @@ from mmengine.model import BaseModel, BaseTTAModel
 from mmengine.structures import BaseDataElement, InstanceData
 from PIL import Image
 
+from polaformer.datasets.coco import CocoDataset
 from polaformer.engine import launch
 from polaformer.engine.hooks import PictureHook, pictures
-from polaformer.engine.hooks.pictures import DetectionDrawer, _choose
+from polaformer.engine.hooks.pictures import DetectionDrawer, _choose, _truth
 from polaformer.engine.launch import TestOptions, TrainOptions
+from polaformer.engine.run_card import describe_data
 from polaformer.engine.runner import Runner
 from polaformer.errors import UserError
 from polaformer.registry import DATASETS, METRICS, MODELS
@@ -301,3 +303,55 @@ def test_tta_without_its_parts_in_the_recipe_is_one_message(config, trained):
     options = {"tta": True, "checkpoint": trained / "epoch_2.pth", "device": "cpu"}
     with pytest.raises(UserError, match=r"toy\.py has no tta_model and no tta_pipeline"):
         launch.test(TestOptions(config, **options))
+
+
+@pytest.fixture
+def coco(tmp_path):
+    """Two images of 40 x 30, one with a triangle of the second category and one crowd."""
+    for index in range(2):
+        Image.new("RGB", (WIDTH, HEIGHT), (50, 90, 90)).save(tmp_path / f"{index}.png")
+    objects = [
+        {"bbox": [0, 0, 20, 15], "segmentation": [[0, 0, 20, 0, 20, 15]], "iscrowd": 0},
+        {"bbox": [4, 4, 8, 8], "segmentation": [[4, 4, 12, 4, 12, 12, 4, 12]], "iscrowd": 1},
+    ]
+    names = {7: "cat", 3: "dog"}
+    content = {
+        "images": [
+            {"id": 10 + i, "file_name": f"{i}.png", "width": WIDTH, "height": HEIGHT}
+            for i in range(2)
+        ],
+        "categories": [{"id": key, "name": name} for key, name in names.items()],
+        "annotations": [
+            {"id": i, "image_id": 10, "category_id": 7, **one} for i, one in enumerate(objects)
+        ],
+    }
+    path = tmp_path / "val.json"
+    path.write_text(json.dumps(content))
+    whole = [lambda item: item]  # loads no masks, so the items have none
+    return CocoDataset("val.json", str(tmp_path), pipeline=whole, test_mode=True)
+
+
+def test_the_run_card_describes_annotated_data(coco):
+    facts = describe_data(coco)
+    assert facts["samples"] == facts["classes"] == 2
+    assert facts["objects"] == 1
+    assert "1 without objects" in facts["summary"]
+    assert len(facts["fingerprint"]) == 64
+    assert describe_data(ToyScenes()) == {"samples": 5, "classes": 2}
+
+
+def test_true_masks_come_from_the_annotation_file(coco):
+    chosen = _choose(coco, 8)
+    assert list(chosen) == [10, 11]
+    truth = _truth(chosen[10], coco.metainfo, masks=True)
+    assert [(one.name, one.label, one.crowd) for one in truth] == [
+        ("cat", 1, False),
+        ("cat", 1, True),
+    ]
+    assert truth[0].box == (0.0, 0.0, 20.0, 15.0)
+    assert truth[0].mask.shape == (HEIGHT, WIDTH)
+    assert truth[0].mask[2, 18]
+    assert not truth[0].mask[12, 4]
+    without = _truth(chosen[10], coco.metainfo, masks=False)
+    assert [one.mask for one in without] == [None, None]
+    assert _truth(chosen[11], coco.metainfo, masks=True) == []
