@@ -390,7 +390,7 @@ class Dense(nn.Module):
 def dense_macs(key: str) -> float:
     """Of all recipes that share backbone and dense head: those with the same ``key``."""
     name = next(name for name in NAMES if dense_key(name) == key)
-    size = (800, 1344) if name in COCO else (96, 128)
+    size = (800, 1344) if name in COCO else (160, 160)
     return count_macs(Dense(on_meta(name)), torch.empty(1, 3, *size, device="meta")) / 1e9
 
 
