@@ -172,15 +172,17 @@ def _window(key: str, head: Any, extractor: Any) -> Iterator[Finding]:
     wanted = getattr(first, "output_size", None)
     if given is None or wanted is None:
         return
-    if _pair(given) != _pair(wanted):
-        size = _pair(wanted)
-        told = size[0] if size[0] == size[-1] else size
-        text = f"{given}, but bbox_roi_extractor cuts out {size}; write roi_feat_size={told}"
+    if _side(given) != _side(wanted):
+        size = _side(wanted)
+        text = f"{_side(given)}, but bbox_roi_extractor cuts out {size}; write roi_feat_size={size}"
         yield Finding(f"{key}.roi_feat_size", text)
 
 
-def _pair(size: Any) -> tuple[int, ...]:
-    return (size, size) if isinstance(size, int) else tuple(size)
+def _side(size: Any) -> int | tuple[int, ...]:
+    """The side of a square, or both sides."""
+    if isinstance(size, int):
+        return size
+    return size[0] if len(set(size)) == 1 else tuple(size)
 
 
 def _modules(part: Any) -> list[Any]:

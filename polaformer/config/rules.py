@@ -127,7 +127,8 @@ def _part(model: Any, key: str) -> Any:
         model = model[int(name)] if name.isdigit() else getattr(model, name, None)
         if model is None:
             return None
-    return model
+    # A cascade makes one head for each stage of the one that is written.
+    return model[0] if type(model).__name__ == "ModuleList" and len(model) else model
 
 
 def _some(names: Any) -> str:
