@@ -159,7 +159,9 @@ class Runner(_Runner):
         model = model.to(device)
         if not self.distributed:
             return revert_sync_batchnorm(model)
-        if self.cfg.get("sync_bn"):
+        if device == "cpu":
+            model = self._without_sync_batchnorm(model)
+        elif self.cfg.get("sync_bn"):
             model = convert_sync_batchnorm(model, self.cfg.sync_bn)
         return MMDistributedDataParallel(
             module=model,
@@ -167,6 +169,16 @@ class Runner(_Runner):
             broadcast_buffers=False,
             find_unused_parameters=bool(self.cfg.get("find_unused_parameters", False)),
         )
+
+    def _without_sync_batchnorm(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Batch norm within each process, where torch has none over all of them: on CPUs."""
+        kind = torch.nn.SyncBatchNorm
+        if self.cfg.get("sync_bn") or any(isinstance(part, kind) for part in model.modules()):
+            self.logger.warning(
+                "SyncBN needs GPUs: on CPUs every process normalises its own images, so results "
+                "depend on the number of processes"
+            )
+        return revert_sync_batchnorm(model)
 
     def _maybe_compile(self, target: str) -> None:
         """Compile the backbone if the config says ``compile=True`` or gives options of torch's.

@@ -10,9 +10,9 @@ from PIL import Image, ImageDraw
 _SIDES = (96, 192)
 _DIGITS = (1, 6)
 _SIZES = (28, 64)  # height of a digit in pixels
-_VISIBLE = 0.6  # share of each digit's pixels that later ones leave
+_VISIBLE = 0.7  # share of each digit's pixels that later ones leave
 _APART = 0.95  # the same for those digits that keep away from others
-_COVERED = 0.4  # share of a digit's own pixels that may lie on others: it would merge with them
+_COVERED = 0.3  # share of a digit's own pixels that may lie on others: it would merge with them
 _TRIES = 12
 _INK = 0.5  # a pixel belongs to the digit from this opacity on
 _LUMA = np.array([0.299, 0.587, 0.114])
@@ -42,7 +42,7 @@ def draw_scene(
     for _ in range(count):
         digit = int(generator.integers(10))
         opacity = _render(generator, glyphs[digit])
-        least = _APART if generator.random() < 0.6 else _VISIBLE
+        least = _APART if generator.random() < 0.7 else _VISIBLE
         for _ in range(_TRIES):
             spot = _spot(generator, opacity, height, width)
             mask = np.zeros((height, width), bool)
@@ -182,7 +182,7 @@ def _paint(
     """Lay a colour over ``spot`` that is lighter than what is there."""
     under = canvas[spot]
     there = float((under @ _LUMA).mean())
-    wanted = min(there + generator.uniform(60, 150), 250)
+    wanted = min(there + generator.uniform(70, 150), 250)
     colour = wanted + generator.uniform(-40, 40, 3)
     colour += wanted - colour @ _LUMA
     canvas[spot] = under + opacity[..., None] * (np.clip(colour, 0, 255) - under)

@@ -1,0 +1,22 @@
+"""RetinaNet with Pola-SWIN-nano on scenes of handwritten digits: minutes on a CPU.
+
+Commands:
+python tools/prepare_data.py digit-scenes
+OMP_NUM_THREADS=1 python tools/train.py configs/detection/retinanet_pola-swin-nano_digit-scenes.py
+
+Expected: TODO
+Cost: TODO
+"""
+
+_base_ = [
+    "../_base_/runtime.py",
+    "../_base_/tasks/detection.py",
+    "../_base_/models/retinanet_nano.py",
+    "../_base_/datasets/digit_scenes.py",
+    "../_base_/schedules/digit_scenes.py",
+]
+
+model = dict(
+    backbone=dict(type="polaformer.PolaSwin", arch="nano", img_size=128),
+    neck=dict(in_channels=[64, 128, 256]),
+)
