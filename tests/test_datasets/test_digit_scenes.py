@@ -16,6 +16,7 @@ from pycocotools.coco import COCO
 from pycocotools.mask import decode
 from sklearn.datasets import load_digits
 
+from polaformer.datasets.prepare import scene_drawing
 from polaformer.datasets.prepare.digit_scenes import _glyphs, prepare_digit_scenes
 from polaformer.datasets.prepare.digits import prepare_digits
 from polaformer.datasets.prepare.scene_drawing import draw_scene
@@ -163,6 +164,17 @@ def test_a_changed_folder_is_replaced_only_with_force(tmp_path):
     assert prepare_digit_scenes(folder, train=2, val=1, force=True) == (folder, False)
     assert contents(folder) == whole
     assert os.listdir(tmp_path) == ["d"]
+
+
+def test_scenes_that_an_earlier_version_drew_are_not_taken_for_these(tmp_path, monkeypatch):
+    folder, _ = prepare_digit_scenes(tmp_path / "d", train=2, val=1)
+    drawn = contents(folder)
+    monkeypatch.setattr(scene_drawing, "_SIDES", (100, 110))
+    with pytest.raises(UserError, match=r"train_0001\.png is now drawn otherwise.*--force"):
+        prepare_digit_scenes(folder, train=2, val=1)
+    assert contents(folder) == drawn
+    assert prepare_digit_scenes(folder, train=2, val=1, force=True) == (folder, False)
+    assert contents(folder) != drawn
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from polaformer.datasets.prepare.digits import validation_digits
 from polaformer.datasets.prepare.made_folder import MadeFolder, png_bytes
@@ -70,7 +72,7 @@ def prepare_digit_scenes(
     card = {"source": _SOURCE, "version": 1, "seed": seed, "train": train, "val": val}
     folder = MadeFolder(target, CARD, _OWN_NAME)
     reused = folder.bring(
-        card, lambda: _difference(folder), lambda: _with_sums(_files(seed, train, val)), force
+        card, lambda: _difference(folder, seed), lambda: _with_sums(_files(seed, train, val)), force
     )
     return target, reused
 
@@ -170,8 +172,8 @@ def _with_sums(files: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]
     yield SUMS, "".join(lines).encode()
 
 
-def _difference(folder: MadeFolder) -> str | None:
-    """What was changed in ``folder`` since it was written, or None."""
+def _difference(folder: MadeFolder, seed: int) -> str | None:
+    """What was changed in ``folder`` since it was written, or in how it would be; or None."""
     try:
         lines = (folder.target / SUMS).read_text(encoding="utf-8").splitlines()
         sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
@@ -183,4 +185,13 @@ def _difference(folder: MadeFolder) -> str | None:
     for name, digest in sums.items():
         if hashlib.sha256((folder.target / name).read_bytes()).hexdigest() != digest:
             return f"{name} was changed"
+    for name, content in _files(seed, 1, 1):
+        if name.endswith(".png") and not _same_pixels(folder.target / name, io.BytesIO(content)):
+            return f"{name} is now drawn otherwise"
     return None
+
+
+def _same_pixels(*files: Path | io.BytesIO) -> bool:
+    """Whether two pictures are equal; another version of Pillow may pack them differently."""
+    with Image.open(files[0]) as one, Image.open(files[1]) as other:
+        return one.size == other.size and one.tobytes() == other.tobytes()
