@@ -2,8 +2,9 @@
 
 from polaformer.visualization.class_bars import draw_classes
 from polaformer.visualization.confusion import draw_confusion, top_confusions
+from polaformer.visualization.curves import draw_curves
 from polaformer.visualization.detections import Scene, Thing, draw_detections
-from polaformer.visualization.draw import Prediction, draw_curves, draw_predictions
+from polaformer.visualization.draw import Prediction, draw_predictions
 from polaformer.visualization.report import write_report
 from polaformer.visualization.results import RunResults, load_results
 

@@ -16,7 +16,8 @@ from PIL import Image, ImageOps
 from polaformer.errors import UserError
 from polaformer.visualization.class_bars import draw_classes
 from polaformer.visualization.confusion import draw_confusion
-from polaformer.visualization.draw import Prediction, draw_curves, draw_predictions
+from polaformer.visualization.curves import draw_curves
+from polaformer.visualization.draw import Prediction, draw_predictions
 from polaformer.visualization.figure import save_image
 from polaformer.visualization.results import RunResults, finite
 from polaformer.zip_names import zip_member_name

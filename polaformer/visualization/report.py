@@ -11,18 +11,13 @@ from polaformer.errors import UserError
 from polaformer.visualization.confusion import top_confusions
 from polaformer.visualization.figure import write_whole
 from polaformer.visualization.measures import (
-    families,
-    in_percent,
     long_name,
-    measures_of,
     number_text,
-    short_name_of,
     with_unit,
 )
 from polaformer.visualization.page import (
     bullets,
     folded,
-    number,
     page,
     paragraph,
     picture,
@@ -30,6 +25,12 @@ from polaformer.visualization.page import (
     table,
 )
 from polaformer.visualization.pictures import draw_pictures
+from polaformer.visualization.report_tables import (
+    FOLD_ABOVE,
+    as_mapping,
+    classes_section,
+    epochs_section,
+)
 from polaformer.visualization.results import (
     RunResults,
     find_scalars,
@@ -40,8 +41,6 @@ from polaformer.visualization.results import (
     val_epoch,
 )
 
-_FOLD_ABOVE = 25
-_MEASURES_SHOWN = 6
 _LEFT_BY_A_RUN = ("run_card.json", "scalars.json", "config.py", "metrics.json")
 _EARLIER_TEST = (
     "the test result is older than this run and belongs to an earlier one in the same folder, as "
@@ -93,8 +92,8 @@ def _write(results: RunResults) -> Path:
             _problems(results, undrawn),
             _results(results),
             *_pictures(results, pictures),
-            _training(results),
-            _per_class(results),
+            epochs_section(results),
+            classes_section(results),
             _mistakes(results),
             _run_card(results),
         ],
@@ -150,7 +149,7 @@ def _problems(results: RunResults, undrawn: Sequence[str]) -> str:
         return section("Problems", paragraph("None found in run card, scalars and log.", "soft"))
     listed = bullets(parts)
     return section(
-        "Problems", listed if len(parts) <= _FOLD_ABOVE else folded(f"{len(parts)} entries", listed)
+        "Problems", listed if len(parts) <= FOLD_ABOVE else folded(f"{len(parts)} entries", listed)
     )
 
 
@@ -161,7 +160,7 @@ def unfinished(card: Mapping[str, Any]) -> list[str]:
         return []
     starts = card.get("starts")
     last = starts[-1] if isinstance(starts, list) and starts else {}
-    reason = _mapping(last).get("reason")
+    reason = as_mapping(last).get("reason")
     return [f"training has not finished: {status}" + (f" ({reason})" if reason else "")]
 
 
@@ -202,7 +201,7 @@ def _first(values: Sequence[Any], limit: int = 12) -> str:
 
 
 def _results(results: RunResults) -> str:
-    values = {**results.measured, **_mapping(results.metrics.get("recall"))}
+    values = {**results.measured, **as_mapping(results.metrics.get("recall"))}
     named = [(long_name(key), number_text(key, value)) for key, value in values.items()]
     title = "Test result of an earlier run" if results.tested_before else "Test result"
     return section(title, table(("measure", "value"), named))
@@ -241,100 +240,6 @@ def _sample_section(heading: str, alt: str, samples: Sequence[tuple[str, Path]])
 
 def _the(what: str) -> str:
     return "the test" if what == "test" else what
-
-
-def _training(results: RunResults) -> str:
-    train, val = split_scalars(results.scalars)
-    losses = {
-        int(epoch): finite(record.get("loss"))
-        for record in train
-        if (epoch := finite(record.get("epoch"))) is not None
-    }
-    keys = _shown_measures(val)
-    has_loss = any("loss" in record for record in val)
-    rows = []
-    for record in val:
-        epoch = int(val_epoch(record) or 0)
-        loss = [number(finite(record.get("loss")), 4)] if has_loss else []
-        values = [number_text(key, finite(record.get(key)), "–") for key in keys]
-        rows.append((epoch, number(losses.get(epoch), 4), *loss, *values))
-    names = [f"{short_name_of(key)}{' (%)' if in_percent(key) else ''}" for key in keys]
-    header = ("epoch", "training loss", *(["validation loss"] if has_loss else []), *names)
-    if not rows:
-        return ""
-    first = len(header) - len(names)
-    best = max(rows, key=lambda row: _value(row[first]) if keys else 0.0)
-    last = rows[-1]
-    short = table(
-        ("", *header),
-        [("best", *best), ("last", *last)] if best != last else [("last and best", *last)],
-    )
-    return section("Epochs", short, folded(f"all {len(rows)} epochs", table(header, rows)))
-
-
-def _shown_measures(val: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The first two measures of each family, as far as a page is wide."""
-    groups = families(measures_of(val))
-    return [key for base, rest in groups.items() for key in (base, *rest[:1])][:_MEASURES_SHOWN]
-
-
-def _value(text: Any) -> float:
-    known = finite(text)
-    return -1.0 if known is None else known
-
-
-def _per_class(results: RunResults) -> str:
-    if not results.classifies:
-        return _class_values(results)
-    rows = list(per_class_rows(results))
-    if not rows:
-        return ""
-    rows.sort(key=lambda row: (row[1] is None, row[1]))
-    html = table(
-        ("class", "accuracy (%)", "right", "images"),
-        [(name, number(accuracy), right, count) for name, accuracy, right, count in rows],
-    )
-    return _folded_if_long("Accuracy per class, lowest first", html, len(rows))
-
-
-def _class_values(results: RunResults) -> str:
-    """Every value of every class, whatever the metric calls them."""
-    values = results.class_table
-    if not values.rows:
-        return ""
-    names = [f"{short_name_of(key)}{' (%)' if in_percent(key) else ''}" for key in values.columns]
-    rows = [
-        (name, *(number_text(k, v) for k, v in zip(values.columns, cells, strict=True)))
-        for name, cells in values.worst_first()
-    ]
-    return _folded_if_long("Classes, lowest first", table(("class", *names), rows), len(rows))
-
-
-def _folded_if_long(title: str, html: str, count: int) -> str:
-    return section(title, html if count <= _FOLD_ABOVE else folded(f"all {count} classes", html))
-
-
-def per_class_rows(
-    results: RunResults,
-) -> Iterator[tuple[str, float | None, int | None, int | None]]:
-    """(class, accuracy in percent, right, images); images without a finite score count as wrong."""
-    given = _mapping(results.metrics.get("per_class"))
-    support = _mapping(results.metrics.get("support"))
-    confusion = results.confusion
-    for index, name in enumerate(results.classes or [str(key) for key in given]):
-        row = confusion[index] if confusion else None
-        right = int(row[index]) if row else None
-        known = finite(support.get(name))
-        total = int(known) if known is not None else int(sum(row)) if row else None
-        accuracy = finite(given.get(name))
-        if accuracy is None and right is not None and total:
-            accuracy = 100.0 * right / total
-        if accuracy is not None or total is not None:
-            yield name, accuracy, right, total
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _mistakes(results: RunResults) -> str:

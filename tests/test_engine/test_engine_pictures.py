@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +17,10 @@ from mmengine.structures import BaseDataElement, InstanceData
 from PIL import Image
 
 from polaformer.datasets.coco import CocoDataset
-from polaformer.engine import launch
+from polaformer.engine import drawers, launch
+from polaformer.engine.drawers import DetectionDrawer, _truth
 from polaformer.engine.hooks import PictureHook, pictures
-from polaformer.engine.hooks.pictures import DetectionDrawer, _choose, _truth
+from polaformer.engine.hooks.pictures import _choose
 from polaformer.engine.launch import TestOptions, TrainOptions
 from polaformer.engine.run_card import describe_data
 from polaformer.engine.runner import Runner
@@ -25,6 +28,7 @@ from polaformer.errors import UserError
 from polaformer.registry import DATASETS, METRICS, MODELS
 from polaformer.visualization.detections import MAX_OBJECTS, Thing
 
+ROOT = Path(__file__).resolve().parents[2]
 WIDTH, HEIGHT = 40, 30
 CLASSES = ("cat", "dog")
 
@@ -211,7 +215,7 @@ def test_a_picture_that_fails_never_stops_a_run(config, tmp_path, monkeypatch, c
     def fail(*args, **options):
         raise OSError("disk full")
 
-    monkeypatch.setattr(pictures, "draw_detections", fail)
+    monkeypatch.setattr(drawers, "draw_detections", fail)
     runner = train(config, tmp_path / "run")
     assert runner.epoch == 2
     assert capsys.readouterr().out.count("no more pictures of predictions in this run: OSErr") == 1
@@ -355,3 +359,9 @@ def test_true_masks_come_from_the_annotation_file(coco):
     without = _truth(chosen[10], coco.metainfo, masks=False)
     assert [one.mask for one in without] == [None, None]
     assert _truth(chosen[11], coco.metainfo, masks=True) == []
+
+
+def test_the_switch_of_the_tool():
+    parse = runpy.run_path(str(ROOT / "tools" / "test.py"))["parse_args"]
+    assert parse(["c.py", "w.pth", "--tta"]).tta
+    assert not parse(["c.py", "w.pth"]).tta

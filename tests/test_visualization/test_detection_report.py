@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from polaformer.errors import UserError
-from polaformer.visualization import draw, draw_classes, load_results, write_report
+from polaformer.visualization import curves, draw_classes, load_results, write_report
 from polaformer.visualization.measures import ClassTable
 from polaformer.visualization.pictures import draw_pictures
 
@@ -125,8 +125,8 @@ def test_curves_have_a_panel_for_each_family(
     detection_run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(draw, "save_figure", lambda figure, out: drawn.append(figure))
-    draw.draw_curves(load_results(detection_run).scalars, "unused.png")
+    monkeypatch.setattr(curves, "save_figure", lambda figure, out: drawn.append(figure))
+    curves.draw_curves(load_results(detection_run).scalars, "unused.png")
     titles = [axes.get_title(loc="left") for axes in drawn[0].axes]
     assert titles == [
         "Loss",

@@ -12,7 +12,13 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from polaformer.errors import UserError
-from polaformer.visualization import Prediction, draw, draw_confusion, draw_curves, draw_predictions
+from polaformer.visualization import (
+    Prediction,
+    curves,
+    draw_confusion,
+    draw_curves,
+    draw_predictions,
+)
 from polaformer.visualization.confusion import top_confusions
 from polaformer.visualization.draw import _caption
 from polaformer.visualization.figure import RIGHT, WRONG, short_name, write_whole
@@ -68,7 +74,7 @@ def test_labels_and_last_markers_are_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
 ) -> None:
     drawn: list[Figure] = []
-    monkeypatch.setattr(draw, "save_figure", lambda figure, out: drawn.append(figure))
+    monkeypatch.setattr(curves, "save_figure", lambda figure, out: drawn.append(figure))
     records = [{"val/top1": 80.0 + e, "val/loss": 1.0721 + e / 1e4, "epoch": e + 1} for e in (0, 1)]
     draw_curves(records[:epochs], tmp_path / "curves.png")
     figure = drawn[0]

@@ -1,0 +1,156 @@
+"""How the predictions of a task are kept while it is evaluated, and drawn afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from polaformer.coco_format import read_coco
+from polaformer.visualization.detections import (
+    MAX_OBJECTS,
+    Scene,
+    Thing,
+    draw_detections,
+    mask_of,
+    shrink,
+)
+
+
+@dataclass
+class Shown:
+    """One image of the choice: what the data set says of it, and its pixels, made small."""
+
+    info: dict[str, Any]
+    image: Image.Image
+    size: tuple[int, int]
+
+
+class Drawer(Protocol):
+    """How predictions of one task are kept and drawn."""
+
+    def knows(self, sample: Any) -> bool:
+        """Whether a prediction is of this task."""
+
+    def keep(self, sample: Any) -> Any:
+        """What is needed of a prediction to draw it later, small and in main memory."""
+
+    def draw(
+        self, shown: Sequence[tuple[Shown, Any]], meta: Mapping[str, Any], out: Path, title: str
+    ) -> None:
+        """Write the picture; ``meta`` is the data set's ``metainfo``."""
+
+
+@dataclass
+class DetectionDrawer:
+    """Boxes, and masks where there are any, of ``pred_instances``; truth from the data set."""
+
+    score_thr: float
+
+    def knows(self, sample: Any) -> bool:
+        """Whether there are predicted instances."""
+        return entry(sample, "pred_instances") is not None
+
+    def keep(self, sample: Any) -> tuple[list[Thing], str]:
+        """The best objects as far as they reach the threshold, and a note about the others."""
+        found = entry(sample, "pred_instances")
+        boxes = _array(entry(found, "bboxes")).reshape(-1, 4)
+        scores = _array(entry(found, "scores")).ravel()
+        labels = _array(entry(found, "labels")).ravel().astype(int)
+        masks = entry(found, "masks")
+        order = np.argsort(-scores, kind="stable")
+        good = [int(i) for i in order if scores[i] >= self.score_thr][:MAX_OBJECTS]
+        things = [
+            Thing(
+                _box(boxes[i]),
+                int(labels[i]),
+                "",
+                float(scores[i]),
+                None if masks is None else _small_mask(masks[i]),
+            )
+            for i in good
+        ]
+        above = int((scores >= self.score_thr).sum())
+        if above > len(good):
+            return things, f"the best of {above}"
+        if not good and scores.size:
+            return things, f"best score {scores.max():.2f}"
+        return things, f"score {self.score_thr:g} or more"
+
+    def draw(
+        self, shown: Sequence[tuple[Shown, Any]], meta: Mapping[str, Any], out: Path, title: str
+    ) -> None:
+        """Write every image twice, with true and with predicted objects."""
+        classes = meta.get("classes", ())
+        masks = any(thing.mask is not None for _, (things, _) in shown for thing in things)
+        scenes = []
+        for item, (things, note) in shown:
+            named = [replace(thing, name=_name(thing.label, classes)) for thing in things]
+            name = Path(str(item.info.get("img_path", ""))).name
+            truth = _truth(item, meta, masks)
+            scenes.append(Scene(item.image, item.size, named, truth, name, note))
+        draw_detections(scenes, out, title=title)
+
+
+def _small_mask(mask: Any) -> np.ndarray | None:
+    """One predicted mask, an array or run lengths, made small."""
+    if isinstance(mask, Mapping):
+        return mask_of(mask, (1, 1))
+    return _array(shrink(mask)).astype(bool)
+
+
+def _truth(item: Shown, meta: Mapping[str, Any], masks: bool) -> list[Thing] | None:
+    """The true objects; masks that a data set does not load come from its annotation file."""
+    instances = item.info.get("instances")
+    if masks and meta.get("ann_file") and not any("mask" in one for one in instances or ()):
+        instances = list(_from_file(meta, item.info["img_id"]))
+    if instances is None:
+        return None
+    return [
+        Thing(
+            _box(instance["bbox"]),
+            int(instance["bbox_label"]),
+            _name(int(instance["bbox_label"]), meta.get("classes", ())),
+            mask=mask_of(instance.get("mask"), item.size),
+            crowd=bool(instance.get("ignore_flag")),
+        )
+        for instance in instances
+    ]
+
+
+def _from_file(meta: Mapping[str, Any], image_id: Any) -> Iterator[dict[str, Any]]:
+    labels = {category: label for label, category in enumerate(meta["category_ids"])}
+    for one in read_coco(meta["ann_file"]).by_image.get(image_id, ()):
+        if one["category_id"] in labels:
+            x, y, width, height = one["bbox"]
+            yield {
+                "bbox": [x, y, x + width, y + height],
+                "bbox_label": labels[one["category_id"]],
+                "mask": one["segmentation"],
+                "ignore_flag": one["iscrowd"],
+            }
+
+
+def entry(holder: Any, name: str) -> Any:
+    """An entry of a data sample or of a dict; None where it has none."""
+    return holder.get(name) if hasattr(holder, "get") else getattr(holder, name, None)
+
+
+def _array(value: Any) -> np.ndarray:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        return value.numpy() if value.dtype.itemsize != 2 else value.float().numpy()
+    return np.asarray(value)
+
+
+def _box(values: Any) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = (float(value) for value in values)
+    return x1, y1, x2, y2
+
+
+def _name(label: int, classes: Sequence[str]) -> str:
+    return str(classes[label]) if 0 <= label < len(classes) else f"class {label}"
