@@ -15,7 +15,7 @@ from polaformer.coco_format import CocoFile, as_id, read_coco
 from polaformer.datasets.prepare.findings import Finding, is_rare
 from polaformer.errors import UserError
 
-UNNAMED = "\0"  # begins the stand-in for a file name that is missing
+UNNAMED = "<nameless images["  # begins the stand-in for a file name that is missing
 _LARGE = 2**26  # bytes; reading such a file takes seconds
 _OTHER_KINDS = {
     "segments_info": "panoptic segmentation",
@@ -113,7 +113,7 @@ def _mend(content: dict[str, Any]) -> list[Finding]:
     for i, image in enumerate(images):
         if _file_name(image) is None:
             unnamed.append(f"images[{i}] (id {image.get('id')!r})")
-            image["file_name"] = f"{UNNAMED}{i}"
+            image["file_name"] = f"{UNNAMED}{i}]>"
     findings += _found("images without a file_name", unnamed)
     findings += _unique_ids(images, "images", _file_name)
     categories, lost = _objects(content.get("categories") or [])
@@ -140,7 +140,7 @@ def _unique_ids(entries: list[dict], what: str, name_of: Any) -> list[Finding]:
             twice.append(f"{key!r} is '{names[key]}' and '{name_of(entry)}'")
         else:
             continue
-        entry["id"] = f"{UNNAMED}{i}"
+        entry["id"] = f"<{what}[{i}]>"
     return _found(f"{what} without an id", without) + _found(
         f"{what} with the id of another one", twice
     )
