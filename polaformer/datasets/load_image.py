@@ -21,9 +21,9 @@ class UnreadableImage(SampleError):
 class LoadImage:
     """Reads ``img_path`` as BGR uint8 [H, W, 3], whatever the file's format and colours.
 
-    Sets ``img``, ``img_shape`` and ``ori_shape`` (height, width), ``height`` and ``width``. Raises
-    SampleError naming the file if it does not decode, or if ``height`` and ``width`` were recorded
-    and are not the picture's.
+    Sets ``img``, ``img_shape`` and ``ori_shape`` (height, width), ``height``, ``width`` and
+    ``scale_factor`` (1, 1). Raises SampleError naming the file if it does not decode, or if
+    ``height`` and ``width`` were recorded and are not the picture's.
 
     Args:
         alpha: what shows through transparent pixels: 'white', 'black', or 'drop' for the colour
@@ -66,6 +66,7 @@ class LoadImage:
         results["img"] = np.ascontiguousarray(np.asarray(image)[..., ::-1])
         results["img_shape"] = results["ori_shape"] = shape
         results["height"], results["width"] = shape
+        results["scale_factor"] = (1.0, 1.0)  # MMDetection wants one, also of pictures as they are
         return results
 
     def __repr__(self) -> str:
