@@ -411,17 +411,18 @@ def test_metafile_of_detection_lists_every_recipe():
 def test_tables_of_detection_give_the_measured_size(row):
     name = row["config"].removesuffix(".py")
     assert row["params_m"] == pytest.approx(parameters(on_meta(name)) / 1e6, abs=0.0051)
-    assert row["macs_g"] == pytest.approx(dense_macs(dense_key(name)), rel=0.001, abs=0.051)
+    digits = 1 if name in COCO else 2
+    assert row["macs_g"] == round(dense_macs(dense_key(name)), digits)
     assert (row["box_ap"] is None) == (row["source"] is None)
     readme = (FOLDER / "README.md").read_text(encoding="utf-8")
     line = next(line for line in readme.splitlines() if f"[{name}]({name}.py)" in line)
     docstring = docstring_of(FOLDER / row["config"])
-    assert f"| {row['params_m']:.2f} |" in line
+    assert f"| {row['params_m']:.2f} | {row['macs_g']:.{digits}f} |" in line
     assert f"{row['params_m']:.2f} M parameters" in docstring
     for kind in ("box", "mask"):
         if row[f"{kind}_ap"] is not None:
             assert f"| {row[f'{kind}_ap']:.1f} |" in line
-            assert f"{row[f'{kind}_ap']:.1f} {kind} AP" in docstring
+            assert name not in COCO or f"{row[f'{kind}_ap']:.1f} {kind} AP" in docstring
     if row["source"]:
         assert row["source"] in line
-        assert row["source"] in docstring
+        assert name not in COCO or row["source"] in docstring

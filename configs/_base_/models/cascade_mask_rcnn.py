@@ -1,7 +1,7 @@
 # Cascade Mask R-CNN (arXiv 1712.00726) as Swin trains it (arXiv 2103.14030, section 4.2, and its
 # released configs): over Mask R-CNN, three box heads of four convolutions and one linear layer with
-# batch norm, GIoU loss on decoded boxes. The norm is taken over all processes, which needs GPUs;
-# several processes on CPUs: --cfg-options sync_bn=None.
+# batch norm, GIoU loss on decoded boxes. The norm is taken over all processes (on CPUs over the
+# images of each process).
 _base_ = "./mask_rcnn.py"
 
 _boxes = [
