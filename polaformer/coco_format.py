@@ -256,7 +256,7 @@ class _Reading:
     def _file_name(self, image: dict[str, Any], where: str) -> str:
         for key in ("file_name", "path"):
             if isinstance(image.get(key), str) and image[key].strip():
-                return image[key]
+                return _possible(image[key])
         if isinstance(image.get("coco_url"), str) and urlsplit(image["coco_url"]).path.strip("/"):
             return urlsplit(image["coco_url"]).path.strip("/")
         raise UserError(f"{self.path}: {where} (id {image['id']!r}) has no file_name")
@@ -356,6 +356,16 @@ def _match(value: Any, known: Any) -> Id | None:
     if isinstance(key, str) and key.isascii() and key.isdigit() and int(key) in known:
         return int(key)
     return None
+
+
+def _possible(name: str) -> str:
+    """``name`` with a mark in place of what no file's name can hold; the file is then missing."""
+    name = name.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return name.encode("utf-8", "replace").decode("utf-8")
+    return name
 
 
 def _side(value: Any) -> int | None:

@@ -20,7 +20,7 @@ from PIL import Image
 from polaformer.coco_format import CocoFile, no_garbage_collection, read_coco
 from polaformer.datasets.coco_classes import asked_classes, choose_categories
 from polaformer.datasets.coco_items import Instances, mask_use
-from polaformer.datasets.coco_pictures import Pictures, image_folder
+from polaformer.datasets.coco_pictures import Pictures, checked_prefix, image_folder
 from polaformer.datasets.coco_report import oddities, why_no_object
 from polaformer.datasets.decode import BadImage, decode_rgb
 from polaformer.datasets.integrity import SampleError, reason
@@ -43,7 +43,8 @@ class CocoDataset(BaseDataset):
     ``polaformer.coco_format.read_coco`` finds odd is left out and counted. Boxes are clipped to
     the picture; those under a pixel wide or high are left out, as in mmdet. Crowd regions get
     ignore_flag=1, and so do objects without a usable mask where the pipeline loads masks. Nothing
-    is written to disk.
+    is written to disk. A ``ConcatDataset`` of several needs ignore_keys=['ann_file'], and
+    'category_ids' if these differ.
 
     Args:
         ann_file: the annotation file, absolute or below ``data_root``.
@@ -58,8 +59,8 @@ class CocoDataset(BaseDataset):
         min_size: leave out pictures whose shorter side has fewer pixels (not in ``test_mode``).
         on_error: 'stop' raises UserError naming every bad image file; 'skip' leaves them out.
         check: what is looked at before training: 'decode' every file, 'header' (and decode what
-            has no end mark), 'none', or 'auto': decode up to ``check_limit`` images, headers up
-            to 200,000. A picture that has not the recorded width and height is bad, too.
+            has no end mark), 'none' or None, or 'auto': decode up to ``check_limit`` images,
+            headers up to 200,000. A picture that has not the recorded width and height is bad, too.
         test_mode: every image is used, and a pipeline that gives None is an error.
     """
 
@@ -76,12 +77,13 @@ class CocoDataset(BaseDataset):
         images_without_objects: str = "use",
         min_size: int = 0,
         on_error: str = "stop",
-        check: str = "auto",
+        check: str | None = "auto",
         check_limit: int = 20_000,
         test_mode: bool = False,
     ) -> None:
         _one_of("images_without_objects", images_without_objects, ("use", "drop"))
         _one_of("on_error", on_error, ("stop", "skip"))
+        check = "none" if check is None else check
         _one_of("check", check, ("auto", "decode", "header", "none"))
         self.images_without_objects = images_without_objects
         self.min_size = min_size
@@ -98,7 +100,7 @@ class CocoDataset(BaseDataset):
             ann_file=self._given_file,
             metainfo=metainfo,
             data_root=os.path.expanduser(data_root or ""),
-            data_prefix={k: os.path.expanduser(p) for k, p in (data_prefix or {"img": ""}).items()},
+            data_prefix=checked_prefix(data_prefix),
             pipeline=list(pipeline),
             test_mode=test_mode,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ntpath
 import os
-import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from unicodedata import normalize
 
 from mmengine.logging import print_log
 
@@ -20,9 +20,23 @@ _HEADER_LIMIT = 200_000
 _MISSING = "the file is missing"
 
 
+def checked_prefix(data_prefix: Mapping[str, str] | None) -> dict[str, str]:
+    """dict(img=folder) with '~' resolved; raises UserError for anything else."""
+    if data_prefix is None:
+        return {"img": ""}
+    if not isinstance(data_prefix, Mapping) or not all(
+        isinstance(path, (str, os.PathLike)) for path in data_prefix.values()
+    ):
+        raise UserError(f"data_prefix={data_prefix!r} must be dict(img='folder of the images')")
+    unknown = [key for key in data_prefix if key != "img"]
+    if unknown:
+        raise UserError(f"data_prefix has the key '{unknown[0]}'; the only one is img: dict(img=…)")
+    return {key: os.path.expanduser(path) for key, path in data_prefix.items()}
+
+
 def image_folder(data_prefix: Mapping[str, str], data_root: str) -> str:
     """The folder that file names count from; raises UserError if it does not exist."""
-    folder = data_prefix.get("img", data_prefix.get("img_path", "")) or data_root or "."
+    folder = data_prefix.get("img") or data_root or "."
     if os.path.isdir(folder):
         return folder
     path = Path(folder)
@@ -40,21 +54,28 @@ def resolved(folder: str, file_name: str) -> str:
     """``file_name`` as a path below ``folder``, or an absolute one if there is such a file.
 
     Backslashes count as slashes where no file has them in its name; of a path on another machine
-    the longest end that exists below ``folder`` is taken.
+    the longest end that exists below ``folder`` is taken; accented letters may be written as one
+    sign or as two (macOS writes two).
     """
     foreign = "\\" in file_name or file_name.startswith("/") or file_name[1:2] == ":"
-    if not foreign or os.path.exists(os.path.join(folder, file_name)):
+    if not foreign and file_name.isascii():
         return file_name
+    for name in _spellings(file_name):
+        if os.path.exists(os.path.join(folder, name)):
+            return name
+    return file_name.replace("\\", "/")
+
+
+def _spellings(file_name: str) -> Iterator[str]:
     path = file_name.replace("\\", "/")
-    if os.path.exists(os.path.join(folder, path)):
-        return path
-    absolute = posixpath.isabs(path) or bool(ntpath.splitdrive(path)[0])
-    parts = [part for part in ntpath.splitdrive(path)[1].split("/") if part]
-    for start in range(len(parts) if absolute else 0):
-        tail = "/".join(parts[start:])
-        if os.path.exists(os.path.join(folder, tail)):
-            return tail
-    return path
+    for name in dict.fromkeys((file_name, path)):
+        yield from dict.fromkeys((name, normalize("NFC", name), normalize("NFD", name)))
+    drive, rest = ntpath.splitdrive(path)
+    if drive or rest.startswith("/"):
+        parts = [part for part in rest.split("/") if part]
+        for start in range(len(parts)):
+            tail = "/".join(parts[start:])
+            yield from dict.fromkeys((tail, normalize("NFC", tail), normalize("NFD", tail)))
 
 
 class Pictures:

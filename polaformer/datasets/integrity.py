@@ -80,11 +80,20 @@ def other_size(found: Size, expected: Size) -> str:
 
 
 def _check_size(reader: Reader, index: int, expected: Size | None) -> None:
-    if expected is None or stored_size(reader.peek(index)[0]) == expected:
+    if expected is None or _size_in_start(reader, index) == expected:
         return
-    found = upright_size(reader.read(index))
-    if found != expected:
+    data = reader.read(index)
+    found = upright_size(data)
+    if expected not in (found, stored_size(data)):
         raise BadImage(other_size(found, expected))
+
+
+def _size_in_start(reader: Reader, index: int) -> Size | None:
+    """The stored size; None where the header is longer than the part that is peeked at."""
+    try:
+        return stored_size(reader.peek(index)[0])
+    except BadImage:
+        return None
 
 
 def reason(error: Exception) -> str:

@@ -6,6 +6,7 @@ import copy
 import json
 import logging
 import pickle
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,8 @@ def test_part_of_the_classes(scene: Scene, monkeypatch):
         ({"on_error": "stopp"}, "on_error='stopp'.*did you mean 'stop'"),
         ({"check": "all"}, "check='all'.*allowed: auto, decode, header, none"),
         ({"images_without_objects": "keep"}, "images_without_objects='keep'"),
+        ({"data_prefix": {"image": "img"}}, "has the key 'image'; the only one is img"),
+        ({"data_prefix": "img"}, "data_prefix='img' must be dict"),
         ({"data_prefix": {"img": "imgs"}}, "no folder .*imgs.*did you mean 'img'"),
     ],
 )
@@ -328,6 +331,42 @@ def test_awkward_names_of_files(scene: Scene):
     dataset = scene.dataset(check="decode")
     found = [Path(dataset[i]["img_path"]) for i in range(6)]
     assert found == [scene.root / path for path in given.values()]
+
+
+def test_accents_in_one_sign_or_two(scene: Scene):
+    for place, name in enumerate(("Bj\u00f6rn.png", "A\u030angstro\u0308m.png")):
+        Image.new("RGB", (128, 96)).save(scene.root / "img" / name)
+        other = unicodedata.normalize("NFD" if place == 0 else "NFC", name)
+        scene.images[place]["file_name"] = other
+    scene.images[2]["file_name"] = "\ud800\0.png"
+    dataset = scene.dataset(check="decode", on_error="skip")
+    assert len(dataset.skipped) == 1
+    assert Path(dataset[0]["img_path"]).name == "Bj\u00f6rn.png"
+
+
+def test_sizes_of_pictures_whose_header_is_long_or_at_the_end(scene: Scene):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    exif[0x9286] = b"x" * 50_000
+    Image.new("RGB", (96, 128)).save(scene.root / "img/long.jpg", exif=exif)
+    noise = np.random.default_rng(0).integers(0, 256, (96, 128, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(scene.root / "img/end.tif", compression="tiff_lzw")
+    scene.images[0]["file_name"] = "long.jpg"
+    scene.images[1]["file_name"] = "end.tif"
+    for check in ("header", "decode"):
+        assert len(scene.dataset(check=check)) == 6
+        scene.images[0]["width"], scene.images[0]["height"] = 96, 128
+        assert len(scene.dataset(check=check)) == 6
+        scene.images[1]["width"] = 127
+        with pytest.raises(UserError, match=r"1 of 6 images are bad:\n.*end.tif: the picture is"):
+            scene.dataset(check=check)
+        scene.images[0]["width"], scene.images[0]["height"] = 128, 96
+        scene.images[1]["width"] = 128
+
+
+def test_classes_come_in_the_order_of_their_ids_numbers_first(scene: Scene):
+    scene.categories = [{"id": key, "name": f"n{key}"} for key in ("b", 90, "a", 7, 3, "12")]
+    assert scene.dataset().metainfo["category_ids"] == (3, 7, 12, 90, "a", "b")
 
 
 @pytest.fixture
