@@ -50,10 +50,13 @@ def bad_images(
 
     def look(index: int) -> str | None:
         try:
-            if full or not looks_sound(*reader.peek(index)):
-                verify(reader.read(index))
-            if sizes is not None:
-                _check_size(reader, index, sizes[index])
+            start, end = (b"", b"") if full else reader.peek(index)
+            if full or not looks_sound(start, end):
+                start = reader.read(index)
+                verify(start)
+            expected = None if sizes is None else sizes[index]
+            if expected is not None and _size_in(start) != expected:
+                _check_size(reader.read(index), expected)
         except (BadImage, OSError) as error:
             return reason(error)
         return None
@@ -79,21 +82,18 @@ def other_size(found: Size, expected: Size) -> str:
     )
 
 
-def _check_size(reader: Reader, index: int, expected: Size | None) -> None:
-    if expected is None or _size_in_start(reader, index) == expected:
-        return
-    data = reader.read(index)
+def _size_in(start: bytes) -> Size | None:
+    """The stored size; None where the header is longer than ``start``."""
+    try:
+        return stored_size(start)
+    except BadImage:
+        return None
+
+
+def _check_size(data: bytes, expected: Size) -> None:
     found = upright_size(data)
     if expected not in (found, stored_size(data)):
         raise BadImage(other_size(found, expected))
-
-
-def _size_in_start(reader: Reader, index: int) -> Size | None:
-    """The stored size; None where the header is longer than the part that is peeked at."""
-    try:
-        return stored_size(reader.peek(index)[0])
-    except BadImage:
-        return None
 
 
 def reason(error: Exception) -> str:
