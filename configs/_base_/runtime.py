@@ -10,6 +10,7 @@ default_hooks = dict(
     progress=dict(type="polaformer.ProgressHook"),
     param_scheduler=dict(type="ParamSchedulerHook"),
     run_card=dict(type="polaformer.RunCardHook"),
+    pictures=dict(type="polaformer.PictureHook"),
     checkpoint=dict(
         type="polaformer.CheckpointHook",
         interval=1,

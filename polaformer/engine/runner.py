@@ -46,6 +46,7 @@ DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
     "progress": {"type": "polaformer.ProgressHook"},
     "param_scheduler": {"type": "ParamSchedulerHook"},
     "run_card": {"type": "polaformer.RunCardHook"},
+    "pictures": {"type": "polaformer.PictureHook"},
     "checkpoint": {"type": "polaformer.CheckpointHook", "interval": 1},
     "interrupt": {"type": "polaformer.InterruptHook"},
 }

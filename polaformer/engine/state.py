@@ -216,11 +216,13 @@ FORMER_RUN = (
     "scalars.json",
     "metrics.json",
     "predictions.json",
+    "predictions.*.json",
+    "pictures",
 )
 
 
 def set_aside(work_dir: str, name: str) -> Path | None:
-    """Move the checkpoints and scalars in ``work_dir`` to a new folder in it; None if none."""
+    """Move what a former run left in ``work_dir`` to a new folder in it; None if none."""
     found = sorted(path for pattern in FORMER_RUN for path in Path(work_dir).glob(pattern))
     if not found:
         return None

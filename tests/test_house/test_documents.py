@@ -18,7 +18,11 @@ DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 )
 # Made by the reader while following the documents.
-MADE_BY_READER = {"configs/classification/pets.py", "configs/classification/pola-pvt-t_pets.py"}
+MADE_BY_READER = {
+    "configs/classification/pets.py",
+    "configs/classification/pola-pvt-t_pets.py",
+    "configs/detection/pets.py",
+}
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -127,7 +131,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the shipped configs where those of the documents can be tried."""
     target = tmp_path_factory.mktemp("documents") / "configs"
     shutil.copytree(ROOT / "configs", target)
-    return target / "classification"
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -154,9 +158,12 @@ def test_configs_load(document: str, body: str, configs: Path) -> None:
 
     if "_base_" not in body:
         body = f'_base_ = "./pola-swin-t_300e_imagenet-224.py"\n{body}'
-    path = configs / "from_the_documents.py"
+    (base,) = re.findall(r'^_base_ = "\./(.+)"$', body, re.MULTILINE)
+    (folder,) = [path.parent for path in configs.glob(f"*/{base}")]
+    path = folder / "from_the_documents.py"
     path.write_text(body)
-    assert load_config(path).model.type == "polaformer.ImageClassifier"
+    model = load_config(path).model
+    assert model.type == load_config(folder / base).model.type
 
 
 @pytest.mark.usefixtures("relu")
