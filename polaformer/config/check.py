@@ -175,11 +175,12 @@ class _Check:
         if not isinstance(epochs, int) or not isinstance(batch, int) or batch < 1:
             return
         share = -(-data.images // self.processes)
-        steps = share // batch if loader.get("drop_last") else -(-share // batch)
+        dropping = rules.drops_last(loader)
+        steps = share // batch if dropping else -(-share // batch)
         wrapper = self._dict("optim_wrapper")
         every = wrapper.get("accumulative_counts", 1)
         self.plan.steps = Steps(epochs, steps, batch, self.processes, every)
-        if data.images < batch and not loader.get("drop_last"):
+        if data.images < batch and not dropping:
             text = f"{batch} is more than the {data.images} training images: one short batch"
             self.plan.notes.append(located(self.cfg, Finding("train_dataloader.batch_size", text)))
 

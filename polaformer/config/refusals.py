@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 from polaformer.errors import UserError
 
 REFUSALS = (
@@ -18,6 +20,12 @@ REFUSALS = (
 def refusal(error: BaseException) -> str:
     """The exception as one sentence; what is none by itself is led by the exception's name."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    text = " ".join(text.split())
+    text = " ".join(text.split()) or raising_line(error)
     sentence = isinstance(error, UserError | ValueError | AssertionError | KeyError) and " " in text
     return text if sentence else f"{type(error).__name__}: {text}".rstrip(": ")
+
+
+def raising_line(error: BaseException) -> str:
+    """The line of code that raised, for exceptions that say nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return (frames[-1].line or "") if frames else ""

@@ -153,17 +153,27 @@ def batches(
             yield Finding(f"{key}.num_workers", f"{workers}; allowed: 0 and more")
         if loader.get("persistent_workers") and workers == 0:
             yield Finding(f"{key}.persistent_workers", "True needs num_workers of at least 1")
+        grouped = isinstance(loader.get("batch_sampler"), Mapping)
+        if grouped and loader.get("drop_last"):
+            yield Finding(f"{key}.drop_last", "belongs into batch_sampler, which makes the batches")
         found = data.get(split)
-        if found is None or not loader.get("drop_last"):
+        if found is None or not drops_last(loader):
             continue
         share = -(-found.images // processes)
         if share < size:
+            last = f"{key}.batch_sampler.drop_last" if grouped else f"{key}.drop_last"
             yield Finding(
-                f"{key}.drop_last",
+                last,
                 f"True with batch_size {size}, but {found.images} images on {processes} "
-                f"process(es): an epoch would have no batch. Set {key}.drop_last=False or "
+                f"process(es): an epoch would have no batch. Set {last}=False or "
                 f"{key}.batch_size={max(share, 1)}",
             )
+
+
+def drops_last(loader: Mapping[str, Any]) -> bool:
+    """Whether a dataloader leaves out the last, incomplete batch."""
+    grouped = loader.get("batch_sampler")
+    return bool((grouped if isinstance(grouped, Mapping) else loader).get("drop_last"))
 
 
 def schedule(cfg: Mapping[str, Any], steps: Steps | None) -> tuple[list[Finding], list[Finding]]:
@@ -182,7 +192,7 @@ def schedule(cfg: Mapping[str, Any], steps: Steps | None) -> tuple[list[Finding]
     for index, entry in enumerate(entries if listed else [entries]):
         if isinstance(entry, Mapping):
             key = f"param_scheduler.{index}" if listed else "param_scheduler"
-            length = epochs if entry.get("by_epoch", True) else steps.total if steps else None
+            length = epochs if entry.get("by_epoch", True) else (steps and steps.total) or None
             unit = "epochs" if entry.get("by_epoch", True) else "iterations"
             if length is not None:
                 _one_schedule(key, entry, length, unit, problems, notes)
@@ -210,6 +220,11 @@ def _one_schedule(
     if isinstance(cut, int) and begin + cut > length:
         text = f"{cut}, but training ends after {length} {unit}: the schedule is cut off"
         notes.append(Finding(f"{key}.T_max", text))
+    milestones = entry.get("milestones")
+    late = [m for m in milestones if isinstance(m, int) and m >= length] if milestones else []
+    if late:
+        text = f"{', '.join(map(str, late))} never come: training ends after {length} {unit}"
+        notes.append(Finding(f"{key}.milestones", text))
 
 
 def hooks(cfg: Mapping[str, Any], num_classes: int | None) -> Iterator[Finding]:

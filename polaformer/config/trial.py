@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import logging
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from polaformer.config.keys import Finding
 from polaformer.config.measure import Cost, build_on_meta, measure
-from polaformer.config.refusals import REFUSALS, refusal
+from polaformer.config.refusals import REFUSALS, raising_line, refusal
 from polaformer.config.signatures import keywords_of, resolve
 from polaformer.errors import UserError
 
@@ -101,10 +100,7 @@ def _try(
 
 def _named(error: Exception) -> str:
     """The exception's name and its first line; an empty one is told by the line that raised it."""
-    text = str(error).partition("\n")[0]
-    if not text:
-        frames = traceback.extract_tb(error.__traceback__)
-        text = (frames[-1].line or "") if frames else ""
+    text = str(error).partition("\n")[0] or raising_line(error)
     return f"{type(error).__name__}: {text}".rstrip(": ")
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import mmengine.runner.amp as amp_module
 import torch
-from mmengine.dist import get_world_size
+from mmengine.dist import broadcast, get_world_size, is_distributed
 from mmengine.evaluator import Evaluator
+from mmengine.hooks import EMAHook
 from mmengine.runner import EpochBasedTrainLoop
 from mmengine.runner import TestLoop as _TestLoop
 from mmengine.runner import ValLoop as _ValLoop
 from torch.utils.data import DataLoader
 
+from polaformer.engine.state import unwrapped
 from polaformer.errors import UserError
 from polaformer.registry import LOOPS
 
@@ -131,6 +133,22 @@ class EpochTrainLoop(EpochBasedTrainLoop):
         self.runner.val_loop.run()
 
 
+def share_buffers(runner: Any) -> None:
+    """Give every process the first one's stored buffers of the model and of its average.
+
+    Each process updates the running statistics of batch norm by its own images.
+    """
+    if not is_distributed():
+        return
+    modules = [unwrapped(runner.model)]
+    modules += [hook.ema_model for hook in runner.hooks if isinstance(hook, EMAHook)]
+    for module in modules:
+        trained = {name for name, _ in module.named_parameters()}
+        for name, value in module.state_dict().items():
+            if name not in trained and isinstance(value, torch.Tensor):
+                broadcast(value)
+
+
 def evaluation_dtype(runner: Any, amp: str | None) -> torch.dtype | None:
     """The half type to evaluate in, or None for fp32; 'auto' is that of the training config."""
     if amp == "auto":
@@ -174,9 +192,17 @@ class _Evaluation:
 
 @LOOPS.register_module()
 class ValLoop(_Evaluation, _ValLoop):
-    """Validate; ``amp`` is 'auto' (as in training), 'bf16', 'fp16' or None."""
+    """Validate; ``amp`` is 'auto' (as in training), 'bf16', 'fp16' or None.
+
+    All processes take the running statistics of the first one, which are what a checkpoint holds.
+    """
 
     stage = "val"
+
+    def run(self) -> dict[str, Any]:
+        """Validate and return the metrics."""
+        share_buffers(self.runner)
+        return super().run()
 
 
 @LOOPS.register_module()

@@ -218,6 +218,24 @@ def test_a_broken_annotation_file_is_a_problem_even_without_required_data(detect
     assert "train.json" in problem
 
 
+def test_batches_by_aspect_ratio_are_dropped_where_they_are_made(detectors):
+    write_coco(detectors.root, "train", images=5)
+    write_coco(detectors.root, "val")
+    group = "train_dataloader.batch_sampler.drop_last=True"
+    assert checked(detectors, "").steps.per_epoch == 3
+    assert checked(detectors, "", overrides=[group]).steps.per_epoch == 2
+    (problem,) = checked(detectors, "", overrides=["train_dataloader.drop_last=True"]).problems
+    assert "train_dataloader.drop_last (--cfg-options): belongs into batch_sampler" in problem
+    (problem,) = checked(detectors, "", overrides=[group, "train_dataloader.batch_size=6"]).problems
+    assert "Set train_dataloader.batch_sampler.drop_last=False or" in problem
+
+
+def test_milestones_after_the_end_are_a_note(detectors):
+    plan = checked(detectors, "train_cfg = dict(max_epochs=9)")
+    assert plan.problems == []
+    assert any("milestones" in note and "11 never come" in note for note in plan.notes)
+
+
 # Masks ------------------------------------------------------------------------------------------
 
 

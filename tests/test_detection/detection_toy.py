@@ -357,8 +357,8 @@ class ToyRank(Hook):
 
     def after_train(self, runner: Any) -> None:
         digest = hashlib.sha256()
-        for name, value in unwrapped(runner.model).named_parameters():
-            digest.update(name.encode() + value.detach().numpy().tobytes())
+        for name, value in unwrapped(runner.model).state_dict().items():
+            digest.update(name.encode() + value.numpy().tobytes())
         note = {
             "weights": digest.hexdigest(),
             "losses": self.losses,

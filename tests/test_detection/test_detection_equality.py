@@ -10,7 +10,6 @@ from detection_toy import (
     TEST,
     TRAIN,
     log_of,
-    losses,
     recipe,
     results,
     scalars,
