@@ -1,5 +1,5 @@
 # Scenes of handwritten digits with boxes; `python tools/prepare_data.py digit-scenes` writes them.
-# Seen at their own sizes, which differ, and never mirrored.
+# Trained at 0.8 to 1.25 times their own sizes, which differ, and never mirrored.
 train_dataloader = dict(
     batch_size=4,
     num_workers=0,
@@ -13,6 +13,13 @@ train_dataloader = dict(
         pipeline=[
             dict(type="polaformer.LoadImage"),
             dict(type="LoadAnnotations", with_bbox=True),
+            dict(
+                type="RandomChoice",
+                transforms=[
+                    [dict(type="Resize", scale_factor=scale)]
+                    for scale in (0.8, 0.9, 1.0, 1.1, 1.25)
+                ],
+            ),
             dict(type="PackDetInputs"),
         ],
     ),

@@ -6,6 +6,13 @@ train_dataloader = dict(
         pipeline=[
             dict(type="polaformer.LoadImage"),
             dict(type="LoadAnnotations", with_bbox=True, with_mask=True),
+            dict(
+                type="RandomChoice",
+                transforms=[
+                    [dict(type="Resize", scale_factor=scale)]
+                    for scale in (0.8, 0.9, 1.0, 1.1, 1.25)
+                ],
+            ),
             dict(type="PackDetInputs"),
         ]
     )

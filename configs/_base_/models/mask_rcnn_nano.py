@@ -25,7 +25,7 @@ model = dict(
     ),
     train_cfg=dict(
         rpn=dict(sampler=dict(num=128)),
-        rpn_proposal=dict(nms_pre=500, max_per_img=200),
+        rpn_proposal=dict(nms_pre=500, max_per_img=100),
         rcnn=dict(sampler=dict(num=64)),
     ),
     test_cfg=dict(rpn=dict(nms_pre=300, max_per_img=100)),
