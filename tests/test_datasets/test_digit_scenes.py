@@ -100,7 +100,7 @@ def test_sizes_are_mixed_and_a_few_scenes_are_empty(scenes):
     assert all(96 <= side <= 192 for size in sizes for side in size)
     counts = Counter(one["image_id"] for one in content["annotations"])
     assert TRAIN - len(counts) == 1
-    assert set(counts.values()) <= set(range(1, 7))
+    assert set(counts.values()) <= set(range(1, 10))
     assert max(counts.values()) > 3
 
 

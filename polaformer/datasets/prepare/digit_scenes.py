@@ -30,7 +30,7 @@ _EVERY_EMPTY = 50  # one training scene in so many shows clutter only
 _MOST = 100_000
 _README = """# Digit scenes
 
-{train} training and {val} validation scenes, drawn with seed {seed}. Each shows up to six
+{train} training and {val} validation scenes, drawn with seed {seed}. Each shows up to nine
 handwritten digits at different sizes, colours and contrasts among strokes, blobs and fragments that
 are no digits. About 2 % of the training scenes show no digit. Where digits overlap, the later one
 hides the earlier one; more than half of each stays visible.

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 _SIDES = (96, 192)
-_DIGITS = (1, 6)
+_DIGITS = (1, 9)
 _SIZES = (28, 64)  # height of a digit in pixels
 _VISIBLE = 0.7  # share of each digit's pixels that later ones leave
 _APART = 0.95  # the same for those digits that keep away from others
@@ -42,7 +42,7 @@ def draw_scene(
     for _ in range(count):
         digit = int(generator.integers(10))
         opacity = _render(generator, glyphs[digit])
-        least = _APART if generator.random() < 0.7 else _VISIBLE
+        least = _APART if generator.random() < 0.8 else _VISIBLE
         for _ in range(_TRIES):
             spot = _spot(generator, opacity, height, width)
             mask = np.zeros((height, width), bool)
