@@ -1,4 +1,4 @@
-"""Mask R-CNN with Pola-SWIN-nano on scenes of handwritten digits: minutes on a CPU.
+"""Mask R-CNN with Pola-Swin-nano on scenes of handwritten digits: minutes on a CPU.
 
 Commands:
 python tools/prepare_data.py digit-scenes

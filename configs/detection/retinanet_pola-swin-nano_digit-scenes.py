@@ -1,4 +1,4 @@
-"""RetinaNet with Pola-SWIN-nano on scenes of handwritten digits: minutes on a CPU.
+"""RetinaNet with Pola-Swin-nano on scenes of handwritten digits: minutes on a CPU.
 
 Commands:
 python tools/prepare_data.py digit-scenes
