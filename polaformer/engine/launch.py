@@ -59,6 +59,7 @@ class TestOptions(Options):
 
     ``checkpoint`` is a file, or a work folder whose newest whole checkpoint is taken. ``tta`` tests
     each image in the several forms of the config's ``tta_pipeline``, merged by its ``tta_model``.
+    Without ``amp`` a checkpoint is tested in the number format in which its run validated.
     """
 
     __test__ = False  # pytest would take the name for a test case
@@ -106,16 +107,20 @@ def test(options: TestOptions) -> dict[str, Any]:
             without ``tta_model`` and ``tta_pipeline`` where ``tta`` asks for them.
     """
     from polaformer.engine.data import dead_workers_told
+    from polaformer.engine.loops import training_amp
 
     device = choose_device(options.device)
     path = _checkpoint_file(Path(options.checkpoint))
     cfg = _load(options, options.work_dir or path.resolve().parent)
+    configured = training_amp(cfg)
     _keep_test_parts(cfg)
     if options.tta:
         _take_tta_pipeline(cfg, options)
     _check(cfg, options)
-    cfg["load_from"], cfg["resume"] = str(path), False
+    cfg["load_from"], cfg["resume"] = {"checkpoint": str(path), "min_match": 1.0}, False
+    number_format = _choose_number_format(cfg, configured, path, asked=options.amp is not None)
     runner = _build_runner(cfg, device)
+    runner.logger.info(number_format)
     if options.tta:
         _wrap_before_test(runner, cfg["tta_model"])
     with dead_workers_told():
@@ -141,10 +146,7 @@ def _checkpoint_file(path: Path) -> Path:
 
 
 def _keep_test_parts(cfg: Any) -> None:
-    """Take out what only training needs; the test keeps the number format of the training."""
-    amp = _amp_of(cfg)
-    if amp and isinstance(cfg.get("test_cfg"), dict):
-        cfg.test_cfg.setdefault("amp", amp)
+    """Take out what only training needs."""
     for key in ("train", "val"):
         cfg[f"{key}_dataloader"] = cfg[f"{key}_cfg"] = None
     for key in ("optim_wrapper", "param_scheduler", "auto_scale_lr", "val_evaluator"):
@@ -154,6 +156,30 @@ def _keep_test_parts(cfg: Any) -> None:
     training_only = ("EMAHook", "EarlyStoppingHook")
     hooks = cfg.get("custom_hooks") or []
     cfg["custom_hooks"] = [h for h in hooks if not str(h.get("type")).endswith(training_only)]
+
+
+def _choose_number_format(cfg: Any, configured: str | None, path: Path, asked: bool) -> str:
+    """Let the test compute as the training validated, unless told otherwise; says what it does.
+
+    ``configured`` is the half type of the config's training, ``asked`` whether it is the user's
+    wish. A ``test_cfg.amp`` other than 'auto' wins, then that wish, then the checkpoint.
+    """
+    from polaformer.checkpoint.io import read_checkpoint
+    from polaformer.engine.loops import training_amp
+
+    loop = cfg.get("test_cfg")
+    if isinstance(loop, dict) and loop.get("amp", "auto") != "auto":
+        return f"number format: {loop['amp'] or 'fp32'}, from test_cfg.amp"
+    amp, source = configured, "--amp" if asked else "the config"
+    meta = {} if asked else read_checkpoint(path).get("meta")
+    trained = meta.get("config") if isinstance(meta, Mapping) else None
+    if isinstance(trained, Mapping):
+        validated = (trained.get("val_cfg") or {}).get("amp", "auto")
+        amp = training_amp(trained) if validated == "auto" else validated
+        source = f"the run that wrote {path.name} (--amp or test_cfg.amp change it)"
+    if amp and isinstance(loop, dict):
+        loop["amp"] = amp
+    return f"number format: {amp or 'fp32'}, as in {source}"
 
 
 def _take_tta_pipeline(cfg: Any, options: TestOptions) -> None:
@@ -228,14 +254,6 @@ def _add_trackers(cfg: Any, names: Sequence[str]) -> None:
         if not any(backend.get("type") == TRACKERS[name] for backend in backends):
             backends.append({"type": TRACKERS[name]})
         cfg["visualizer"] = {**visualizer, "vis_backends": backends}
-
-
-def _amp_of(cfg: Any) -> str | None:
-    """The half type of the training config, which a test uses too."""
-    wrapper = cfg.get("optim_wrapper") or {}
-    if not str(wrapper.get("type", "")).endswith("AmpOptimWrapper"):
-        return None
-    return wrapper.get("dtype") or "float16"
 
 
 def _build_runner(cfg: Any, device: str) -> Any:

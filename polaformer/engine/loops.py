@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mmengine.runner.amp as amp_module
@@ -149,12 +149,17 @@ def share_buffers(runner: Any) -> None:
                 broadcast(value)
 
 
+def training_amp(cfg: Mapping[str, Any]) -> str | None:
+    """The half type in which a config trains, or None for fp32."""
+    wrapper = cfg.get("optim_wrapper") or {}
+    kind = str(wrapper.get("type", "")).rsplit(".", 1)[-1]
+    return (wrapper.get("dtype") or "float16") if kind == "AmpOptimWrapper" else None
+
+
 def evaluation_dtype(runner: Any, amp: str | None) -> torch.dtype | None:
     """The half type to evaluate in, or None for fp32; 'auto' is that of the training config."""
     if amp == "auto":
-        wrapper = runner.cfg.get("optim_wrapper") or {}
-        kind = str(wrapper.get("type", "")).rsplit(".", 1)[-1]
-        amp = (wrapper.get("dtype") or "float16") if kind == "AmpOptimWrapper" else None
+        amp = training_amp(runner.cfg)
     if amp is None or amp == "float32":
         return None
     if amp not in AMP_DTYPES:

@@ -125,6 +125,33 @@ def test_half_precision_by_a_switch(config, tmp_path, amp):
     assert runner.seed == 3
 
 
+def test_a_test_computes_in_the_number_format_of_its_checkpoint(config, tmp_path, capsys):
+    run = tmp_path / "run"
+    launch.train(TrainOptions(config, work_dir=run, device="cpu", amp="bf16"))
+    validated = json.loads((run / "run_card.json").read_text())["metrics"]
+    capsys.readouterr()
+
+    def tested(**options) -> tuple[float, str]:
+        options = {"checkpoint": run / "epoch_2.pth", "device": "cpu", **options}
+        content = launch.test(TestOptions(config, work_dir=tmp_path / "test", **options))
+        said = [line for line in capsys.readouterr().out.splitlines() if "number format" in line]
+        return content["metrics"]["loss"], said[0].partition("number format: ")[2]
+
+    loss, said = tested()
+    assert loss == pytest.approx(validated["loss"], rel=0, abs=1e-12)
+    assert said.startswith("bfloat16, as in the run that wrote epoch_2.pth")
+    loss, said = tested(amp="fp16")
+    assert loss != pytest.approx(validated["loss"], rel=0, abs=1e-12)
+    assert said.startswith("float16, as in --amp")
+    full, said = tested(cfg_options={"test_cfg.amp": None})
+    assert full not in (loss, validated["loss"])
+    assert said.startswith("fp32, from test_cfg.amp")
+    # A file of weights alone does not say how it was trained.
+    weights = torch.load(run / "epoch_2.pth", weights_only=True)["state_dict"]
+    torch.save(weights, tmp_path / "weights.pth")
+    assert tested(checkpoint=tmp_path / "weights.pth") == (full, "fp32, as in the config")
+
+
 def test_a_failed_run_is_marked_on_its_card(config, tmp_path):
     changes = {"model.poison": list(range(3, 99)), "default_hooks.health.max_bad_steps": 2}
     text = CONFIG.replace(
