@@ -26,6 +26,7 @@ from polaformer.checkpoint.errors import CheckpointError, UnsafeCheckpointError
 from polaformer.checkpoint.kinds import identify
 from polaformer.checkpoint.loading import LoadReport, Source, apply_state, label_of
 from polaformer.checkpoint.nesting import check_nesting, check_tree
+from polaformer.checkpoint.origin import origin_of
 from polaformer.checkpoint.restricted import Refused, read_restricted
 from polaformer.checkpoint.state import ema_container, find_state, strip_prefixes
 from polaformer.checkpoint.tables import table_grids
@@ -114,7 +115,8 @@ def load_weights(
     Args:
         module: A backbone or a whole model; unchanged if an error is raised.
         path_or_state: A file, a checkpoint's dict, or a bare state dict.
-        min_match: Fraction of the model's tensors that the file must provide.
+        min_match: Fraction of the model's tensors that the file must provide; of 1.0, messages
+            advise nothing that would leave some out.
         allow_shape_mismatch: Patterns ('head.*') of tensors that may differ in shape and then keep
             the values they have.
         prefer_ema: Take averaged weights where the file has them.
@@ -142,6 +144,7 @@ def load_weights(
             label=label,
             container=container,
             path=None if path is None else str(path),
+            origin=origin_of(checkpoint),
         )
         return apply_state(
             module,

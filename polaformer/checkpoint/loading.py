@@ -15,6 +15,7 @@ from torch import nn
 from polaformer.checkpoint import tables
 from polaformer.checkpoint.convert import Converter, converter_for
 from polaformer.checkpoint.errors import CheckpointError
+from polaformer.checkpoint.origin import UNKNOWN, Origin, other_kind, shape_message
 from polaformer.checkpoint.state import match_keys
 
 # Recomputed from sizes by whoever builds the model; never loaded, never missed.
@@ -34,6 +35,7 @@ class LoadReport:
     file holds nothing for the rest of the model (``scope`` says which), without those that the user
     exempted and without output norms that the file does not have. ``surplus`` names those of
     ``ignored`` that lie in blocks or stages: the file's model is deeper or another one.
+    ``other_kind`` says so if the file names another type of model or backbone.
     """
 
     loaded: int
@@ -47,6 +49,7 @@ class LoadReport:
     path: str | None = None
     container: str = ""
     scope: str = "model"
+    other_kind: str = ""
 
     def __str__(self) -> str:
         parts = [
@@ -75,13 +78,14 @@ def _fits(key: str, patterns: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class Source:
-    """The tensors of a file under the names that were matched, and where they come from."""
+    """The tensors of a file under their names there, and where they come from."""
 
     state: Mapping[str, torch.Tensor]
     grids: Mapping[str, Sequence[int]]
     label: str
     container: str = ""
     path: str | None = None
+    origin: Origin = UNKNOWN
 
 
 def apply_state(
@@ -115,9 +119,12 @@ def apply_state(
         path=source.path,
         container=source.container,
         scope=scope,
+        other_kind=other_kind(source.origin, module),
     )
-    _check_match(wanted & set(by_target), wanted, min_match, state, target, source.label)
-    ready = _prepare(module, state, target, by_target, source, allow_shape_mismatch, report)
+    start = f"{source.label}: {report.other_kind}; " if report.other_kind else f"{source.label}: "
+    _check_match(wanted & set(by_target), wanted, min_match, state, target, start)
+    fresh = min_match < 1
+    ready = _prepare(module, state, target, by_target, source, allow_shape_mismatch, fresh, report)
     _check_finite(ready, source.label)
     report.loaded = len(wanted & set(ready))
     report.total = len(wanted - set(report.mismatched))
@@ -132,9 +139,10 @@ def apply_state(
 
 def surplus_text(report: LoadReport) -> str:
     """What ``report.surplus`` means, with an example."""
+    guess = report.other_kind or "is it another architecture, or a shallower one?"
     return (
         f"{len(report.surplus)} tensors of blocks or stages have no place in this model, for "
-        f"example {report.surplus[0]}; is it another architecture, or a shallower one?"
+        f"example {report.surplus[0]}; {guess}"
     )
 
 
@@ -192,10 +200,10 @@ def _check_match(
     min_match: float,
     state: Mapping[str, torch.Tensor],
     target: Mapping[str, torch.Tensor],
-    label: str,
+    start: str,
 ) -> None:
     if not wanted:
-        raise CheckpointError(f"{label}: the model has no tensors to load into")
+        raise CheckpointError(f"{start}the model has no tensors to load into")
     if found and len(found) / len(wanted) >= min_match:
         return
     strangers = sorted((key for key in state if key not in target), key=lambda key: "head" in key)
@@ -205,7 +213,7 @@ def _check_match(
     common = all(key.startswith(f"{first}.") for key in state) and not found
     hint = f"; all names in the file start with '{first}.': prefix='{first}.' drops it"
     raise CheckpointError(
-        f"{label}: {len(found)} of {len(wanted)} tensors match, at least {min_match:.0%} must; "
+        f"{start}{len(found)} of {len(wanted)} tensors match, at least {min_match:.0%} must; "
         f"the file has '{theirs}', the model wants '{ours}'{hint if common and state else ''}"
     )
 
@@ -217,6 +225,7 @@ def _prepare(
     by_target: Mapping[str, str],
     source: Source,
     allow_shape_mismatch: Sequence[str],
+    fresh: bool,
     report: LoadReport,
 ) -> dict[str, torch.Tensor]:
     """Every matched tensor in the shape and type of the model, or an error that names it."""
@@ -251,7 +260,11 @@ def _prepare(
             )
         ready[name] = value.to(goal.dtype)
     if wrong:
-        raise CheckpointError(_shape_message(wrong, state, target, by_target, source.label))
+        shapes = {
+            name: (tuple(state[by_target[name]].shape), tuple(target[name].shape)) for name in wrong
+        }
+        why = shape_message(module, shapes, source.origin, fresh)
+        raise CheckpointError(f"{source.label}: {why}")
     return ready
 
 
@@ -259,28 +272,6 @@ def _same_width(name: str, value: torch.Tensor, goal: torch.Tensor) -> bool:
     """Whether two tables differ in positions only."""
     dimensions = 2 if name.endswith(tables.BIAS_TABLE) else 3
     return value.dim() == goal.dim() == dimensions and value.shape[-1] == goal.shape[-1]
-
-
-def _shape_message(
-    wrong: Sequence[str],
-    state: Mapping[str, torch.Tensor],
-    target: Mapping[str, torch.Tensor],
-    by_target: Mapping[str, str],
-    label: str,
-) -> str:
-    name = wrong[0]
-    theirs, ours = tuple(state[by_target[name]].shape), tuple(target[name].shape)
-    message = f"{label}: {name} has the shape {theirs} in the file and {ours} in the model"
-    if len(wrong) > 1:
-        message += f", and {len(wrong) - 1} more differ"
-    owner = name.split(".", 1)[0]
-    if "head" in name and theirs and ours and theirs[0] != ours[0] and theirs[1:] == ours[1:]:
-        return (
-            f"{message}; the file's head was trained for {theirs[0]} classes: set "
-            f"num_classes={theirs[0]}, or accept a fresh head with "
-            f"allow_shape_mismatch=['{owner}.*']"
-        )
-    return f"{message}; if that is meant, accept it with allow_shape_mismatch=['{name}']"
 
 
 def _check_finite(ready: Mapping[str, torch.Tensor], label: str) -> None:

@@ -356,7 +356,7 @@ def test_an_official_file_into_our_classifier(golden_dir):
     with torch.no_grad():
         logits = model.head(model.backbone(tensors["input.x"]))
     torch.testing.assert_close(logits.double(), tensors["output64.0"], atol=1e-5, rtol=1e-5)
-    with pytest.raises(CheckpointError, match="num_classes=10, or accept a fresh head"):
+    with pytest.raises(CheckpointError, match="num_classes=10, or accept fresh layers"):
         load_weights(build(3), {"model": state})
 
 

@@ -138,8 +138,9 @@ def test_another_number_of_classes():
         load_weights(module, state)
     message = str(caught.value)
     assert "(1000, 3) in the file and (7, 3) in the model" in message
-    assert "num_classes=1000" in message
-    assert "allow_shape_mismatch=['head.*']" in message
+    assert "the file's head was trained for 1000 classes, the config has 7" in message
+    assert "set num_classes=1000" in message
+    assert "allow_shape_mismatch=['head.fc.*']" in message
     report = load_weights(module, state, allow_shape_mismatch="head.*")
     assert (report.loaded, report.total) == (10, 10)
 
@@ -234,3 +235,144 @@ def test_a_deeper_file_is_named(caplog):
     teacher |= {f"teacher.{k}": v for k, v in filled(Classifier()).items()}
     assert load_weights(Classifier(), teacher, prefix="student.").surplus == []
     assert caplog.text == ""
+
+
+class Layer(nn.Module):
+    """A linear layer of a head that knows its number of classes."""
+
+    def __init__(self, num_classes: int, **rows: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        for name, count in rows.items():
+            self.add_module(name, nn.Linear(3, count))
+
+
+class RetinaToy(nn.Module):
+    """Four anchors for each class, as in RetinaNet's head."""
+
+    def __init__(self, classes: int = 2) -> None:
+        super().__init__()
+        self.backbone, self.neck = Backbone(), nn.Linear(3, 3)
+        self.bbox_head = Layer(classes, retina_cls=4 * classes, retina_reg=16)
+
+
+class CascadeToy(nn.Module):
+    """Two stages with N + 1 rows for N classes, and a proposal head that knows no classes."""
+
+    def __init__(self, classes: int = 2, anchors: int = 3) -> None:
+        super().__init__()
+        self.backbone, self.neck = Backbone(), nn.Linear(3, 3)
+        self.rpn_head = Layer(1, rpn_cls=anchors)
+        self.roi_head = nn.Module()
+        stages = [Layer(classes, fc_cls=classes + 1) for _ in range(2)]
+        self.roi_head.bbox_head = nn.ModuleList(stages)
+
+
+DIGITS = tuple("0123456789")
+
+
+def checkpoint_of(module: nn.Module, **meta: object) -> dict:
+    return {"state_dict": filled(module), "meta": meta}
+
+
+def refusal(module: nn.Module, checkpoint: dict, **options: object) -> str:
+    before = snapshot(module)
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(module, checkpoint, **options)
+    assert unchanged(module, before)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"dataset_meta": {"classes": DIGITS}},
+        {"dataset_meta": {"CLASSES": list(DIGITS)}},
+        {"CLASSES": DIGITS},
+    ],
+)
+def test_the_classes_of_a_detector_are_those_that_its_file_names(meta):
+    """The rows of its layers are anchors times classes, or one more than the classes."""
+    file = checkpoint_of(RetinaToy(10), **meta)
+    told = refusal(RetinaToy(2), file, min_match=0.5)
+    assert "retina_cls.weight has the shape (40, 3) in the file and (8, 3) in the model" in told
+    assert "the file was trained on 10 classes (0, 1, 2, …), the config has 2" in told
+    assert "allow_shape_mismatch=['bbox_head.retina_cls.*']" in told
+    assert "num_classes" not in told
+    options = {"min_match": 0.5, "allow_shape_mismatch": ["bbox_head.retina_cls.*"]}
+    assert load_weights(RetinaToy(2), file, **options).loaded == 14
+
+
+def test_stages_with_the_same_layer_share_a_pattern():
+    file = checkpoint_of(CascadeToy(10), dataset_meta={"classes": DIGITS})
+    told = refusal(CascadeToy(2), file)
+    assert "trained on 10 classes (0, 1, 2, …), the config has 2" in told
+    assert told.endswith("allow_shape_mismatch=['roi_head.bbox_head.*.fc_cls.*']")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        checkpoint_of(RetinaToy(10)),
+        checkpoint_of(RetinaToy(10), dataset_meta={"classes": "0123456789"}),
+        checkpoint_of(RetinaToy(10), dataset_meta=None, config="text"),
+    ],
+)
+def test_a_detector_without_names_of_classes_gets_no_number(file):
+    told = refusal(RetinaToy(2), file)
+    assert "allow_shape_mismatch=['bbox_head.retina_cls.*']" in told
+    assert "classes" not in told
+
+
+def test_other_anchors_are_no_other_classes():
+    file = checkpoint_of(CascadeToy(2, anchors=5), dataset_meta={"classes": ("a", "b")})
+    told = refusal(CascadeToy(2), file)
+    assert "classes" not in told
+    assert "allow_shape_mismatch=['rpn_head.rpn_cls.*']" in told
+    file = checkpoint_of(CascadeToy(2, anchors=5), dataset_meta={"classes": DIGITS})
+    assert "classes" not in refusal(CascadeToy(2), file)
+
+
+def test_where_everything_is_wanted_nothing_is_advised_that_leaves_some_out():
+    file = checkpoint_of(RetinaToy(10), dataset_meta={"classes": DIGITS})
+    told = refusal(RetinaToy(2), file, min_match=1.0)
+    assert "allow_shape_mismatch" not in told
+    assert told.endswith("the config has 2: take the config that it was trained with")
+
+
+def config_of(model: str, backbone: str) -> dict:
+    return {"config": {"model": {"type": model, "backbone": {"type": backbone}}}}
+
+
+def test_a_file_of_another_type_of_model_is_called_that():
+    """Whole models are compared by their types, a backbone alone by its own."""
+    cascade = checkpoint_of(CascadeToy(), **config_of("mmdet.CascadeToy", "polaformer.Backbone"))
+    told = refusal(RetinaToy(), cascade)
+    assert told == (
+        "the given weights: the file is of a model of type CascadeToy, the config builds a "
+        "RetinaToy; 12 of 16 tensors match, at least 90% must; the file has "
+        "'rpn_head.rpn_cls.weight', the model wants 'bbox_head.retina_cls.weight'"
+    )
+    other = checkpoint_of(RetinaToy(), **config_of("RetinaToy", "polaformer.PolaPVT"))
+    del (
+        other["state_dict"]["backbone.layers.0.weight"],
+        other["state_dict"]["backbone.layers.0.bias"],
+    )
+    told = refusal(RetinaToy(), other)
+    assert "the file's backbone is of type PolaPVT, the config builds a Backbone" in told
+    del other["state_dict"]["backbone.layers.1.weight"]
+    assert "the file's backbone is of type PolaPVT, this is a Backbone" in refusal(
+        Backbone(), other
+    )
+    own = checkpoint_of(CascadeToy(), **config_of("RetinaToy", "Backbone"))
+    assert "type" not in refusal(RetinaToy(), own)
+
+
+def test_another_type_of_model_is_named_with_its_surplus(caplog):
+    file = checkpoint_of(RetinaToy(), **config_of("DeepToy", "Backbone"))
+    file["state_dict"]["neck.layers.0.weight"] = torch.ones(3)
+    report = load_weights(RetinaToy(), file)
+    assert (
+        report.other_kind == "the file is of a model of type DeepToy, the config builds a RetinaToy"
+    )
+    assert report.other_kind in caplog.text
