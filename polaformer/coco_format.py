@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from polaformer.coco_ids import Id, Ids, as_id
 from polaformer.coco_masks import mask_area, mask_box, normalise
 from polaformer.errors import UserError, did_you_mean
-
-Id = int | str
 
 UNKNOWN_IMAGE = "annotation of an unknown image"
 UNKNOWN_CATEGORY = "annotation of an unknown category"
@@ -55,8 +54,12 @@ class CocoFile:
             polygons, dict(size, counts) with checked run lengths, or None. Boxes have an area and
             touch the picture, but are not clipped.
         problems: (kind, where, what) of everything odd; the kinds are this module's constants,
-            annotations of the kinds in ``LEFT_OUT`` are in none of the other lists.
+            annotations of the kinds in ``LEFT_OUT`` are in no other list but ``unreachable``.
         by_image: the annotations of every image, by its id, in the file's order.
+        unreachable: likewise, the annotations whose box has no area or lies outside of the picture:
+            nothing to train on, but pycocotools counts them as objects that were not found.
+        written_ids: 'images' and 'categories': id -> as the file writes it, where that is not
+            equal, as "7" for 7.
     """
 
     path: Path
@@ -65,6 +68,8 @@ class CocoFile:
     annotations: list[dict[str, Any]] = field(default_factory=list)
     problems: list[tuple[str, str, str]] = field(default_factory=list)
     by_image: dict[Id, list[dict[str, Any]]] = field(default_factory=dict)
+    unreachable: dict[Id, list[dict[str, Any]]] = field(default_factory=dict)
+    written_ids: dict[str, dict[Id, str]] = field(default_factory=dict)
 
     def problem_counts(self) -> dict[str, int]:
         """Number of problems of every kind there is."""
@@ -156,18 +161,6 @@ def _any(content: dict[str, Any]) -> bool:
     return bool(content.get("annotations"))
 
 
-def as_id(value: Any) -> Id | None:
-    """``value`` as an id: a whole number, also written as 7.0 or "7", or another string."""
-    if type(value) is int:
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and value:
-        short = value.isascii() and value.removeprefix("-").isdigit()
-        return int(value) if short and str(int(value)) == value else value
-    return None
-
-
 class _Reading:
     """One pass over a parsed file, which is changed in place: it may be gigabytes."""
 
@@ -176,6 +169,8 @@ class _Reading:
         self.content = content
         self.problems: list[tuple[str, str, str]] = []
         self.missing: Counter[str] = Counter()
+        self.unreachable: dict[Id, list[dict[str, Any]]] = {}
+        self.written: dict[str, dict[Id, str]] = {"images": {}, "categories": {}}
 
     def result(self) -> CocoFile:
         images = self._images(self.content["images"])
@@ -184,8 +179,8 @@ class _Reading:
         if "annotations" not in self.content:
             self._note(MISSING_FIELD, self.path.name, "the file has no annotations")
         sizes = {image["id"]: (image["height"], image["width"]) for image in images}
-        known = {category["id"] for category in categories}
-        found = [ann for i, ann in enumerate(raw) if self._annotation(i, ann, sizes, known)]
+        known = Ids(sizes), Ids(category["id"] for category in categories)
+        found = [ann for i, ann in enumerate(raw) if self._annotation(i, ann, sizes, *known)]
         self._number(found)
         for name, count in self.missing.items():
             told = f"'{name}' is missing or odd in {count} of {len(raw)}"
@@ -193,7 +188,8 @@ class _Reading:
         by_image: dict[Id, list[dict[str, Any]]] = {image["id"]: [] for image in images}
         for ann in found:
             by_image[ann["image_id"]].append(ann)
-        return CocoFile(self.path, images, categories, found, self.problems, by_image)
+        tables = (self.problems, by_image, self.unreachable, self.written)
+        return CocoFile(self.path, images, categories, found, *tables)
 
     def _note(self, kind: str, where: str, text: str) -> None:
         self.problems.append((kind, where, text))
@@ -203,7 +199,7 @@ class _Reading:
         names: dict[str, Id] = {}
         for i, image in enumerate(raw):
             where = f"images[{i}]"
-            key = self._entry_id(image, where)
+            key = self._entry_id("images", image, where)
             name = self._file_name(image, where)
             image.update(id=key, file_name=name)
             image["width"], image["height"] = _side(image.get("width")), _side(image.get("height"))
@@ -226,7 +222,7 @@ class _Reading:
         ids: dict[str, Id] = {}
         for i, category in enumerate(raw):
             where = f"categories[{i}]"
-            key = self._entry_id(category, where)
+            key = self._entry_id("categories", category, where)
             name = category.get("name")
             if name is None or name == "":
                 self._note(MISSING_FIELD, where, f"the category with id {key!r} has no name")
@@ -247,10 +243,12 @@ class _Reading:
                 self._note(CATEGORY_TWICE, where, f"'{name}' with id {key!r}")
         return list(by_id.values())
 
-    def _entry_id(self, entry: Any, where: str) -> Id:
+    def _entry_id(self, table: str, entry: Any, where: str) -> Id:
         key = as_id(entry.get("id")) if isinstance(entry, dict) else None
         if key is None:
             raise UserError(f"{self.path}: {where} has no id (a number or a string)")
+        if entry["id"] != key:
+            self.written[table].setdefault(key, entry["id"])
         return key
 
     def _file_name(self, image: dict[str, Any], where: str) -> str:
@@ -261,16 +259,16 @@ class _Reading:
             return urlsplit(image["coco_url"]).path.strip("/")
         raise UserError(f"{self.path}: {where} (id {image['id']!r}) has no file_name")
 
-    def _annotation(self, i: int, ann: Any, sizes: dict, known: set) -> bool:
+    def _annotation(self, i: int, ann: Any, sizes: dict, images: Ids, categories: Ids) -> bool:
         """Bring one annotation into form; False if it has to be left out."""
         if not isinstance(ann, dict):
             self._note(NO_OBJECT, f"annotations[{i}]", f"is {type(ann).__name__}")
             return False
-        image_id = _match(ann.get("image_id"), sizes)
+        image_id = images.match(ann.get("image_id"))
         if image_id is None:
             self._note(UNKNOWN_IMAGE, _where(i, ann), f"image_id {ann.get('image_id')!r}")
             return False
-        category_id = _match(ann.get("category_id"), known)
+        category_id = categories.match(ann.get("category_id"))
         if category_id is None:
             self._note(UNKNOWN_CATEGORY, _where(i, ann), f"category_id {ann.get('category_id')!r}")
             return False
@@ -300,7 +298,7 @@ class _Reading:
             return False
         if w <= 0 or h <= 0:
             self._note(NO_AREA, _where(i, ann), f"width {w:g}, height {h:g}")
-            return False
+            return self._out_of_reach(ann, box)
         ann["bbox"] = box
         return size is None or self._inside(i, ann, size)
 
@@ -312,9 +310,18 @@ class _Reading:
         told = f"{_short(ann['bbox'])} in a picture of {width} x {height}"
         if x >= width or y >= height or x + w <= 0 or y + h <= 0:
             self._note(OUTSIDE, _where(i, ann), told)
-            return False
+            return self._out_of_reach(ann, ann["bbox"])
         self._note(PARTLY_OUTSIDE, _where(i, ann), told)
         return True
+
+    def _out_of_reach(self, ann: dict[str, Any], box: list[float]) -> bool:
+        """Keep an annotation aside, with its own area: pycocotools sorts by it even if it is 0."""
+        area: Any = ann.get("area")
+        sound = type(area) in (int, float) and math.isfinite(area)
+        ann.update(bbox=box, area=area if sound else max(box[2], 0.0) * max(box[3], 0.0))
+        self._crowd(ann)
+        self.unreachable.setdefault(ann["image_id"], []).append(ann)
+        return False
 
     def _numbers(self, ann: dict[str, Any]) -> None:
         area: Any = ann.get("area")
@@ -322,6 +329,9 @@ class _Reading:
             self.missing["area"] += 1
             mask = ann["segmentation"]
             ann["area"] = (mask_area(mask) if mask else 0) or ann["bbox"][2] * ann["bbox"][3]
+        self._crowd(ann)
+
+    def _crowd(self, ann: dict[str, Any]) -> None:
         crowd = ann.get("iscrowd")
         if crowd not in (0, 1):
             if crowd is None:
@@ -346,16 +356,6 @@ class _Reading:
                 ann["id"] = key
             told = f"{len(without)} of {len(found)} are numbered anew from {first} on"
             self._note(SAME_ID, "annotations", told)
-
-
-def _match(value: Any, known: Any) -> Id | None:
-    """``value`` as one of the ids in ``known``; "007" is 7 where there is no "007"."""
-    key = as_id(value)
-    if key in known:
-        return key
-    if isinstance(key, str) and key.isascii() and key.isdigit() and int(key) in known:
-        return int(key)
-    return None
 
 
 def _possible(name: str) -> str:

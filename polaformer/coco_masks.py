@@ -89,7 +89,9 @@ def _all_sound(polygons: list) -> bool:
             type(polygon) is list
             and len(polygon) >= 6
             and len(polygon) % 2 == 0
-            and abs(sum(polygon)) < _FAR * len(polygon)
+            and abs(sum(polygon)) < math.inf  # not so if one is NaN, which min and max pass over
+            and min(polygon) > -_FAR
+            and max(polygon) < _FAR
             for polygon in polygons
         )
     except TypeError:

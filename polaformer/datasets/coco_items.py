@@ -109,7 +109,8 @@ class Instances:
 
     def _usable(self, mask: Any, area: float, size: tuple[int, int] | None) -> bool:
         if isinstance(mask, dict):
-            return self.masks != "polygons"
+            fits = size is None or tuple(mask["size"]) == (size[1], size[0])
+            return fits and self.masks != "polygons"
         across, down = extent(mask, size)
         if min(across, down) >= _SMALL_SIDE and area >= _SMALL_AREA:
             return True

@@ -86,6 +86,31 @@ def test_leading_zeros_stay_where_two_ids_would_become_one(read):
     assert len(coco.by_image["01"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [("000000000139", 139), (139, "000000000139"), ("139", 139), ("139.0", 139), (139, "139.0")]
+    + [("0139", "139.0"), (139.0, "139")],
+)
+def test_the_same_number_in_another_writing_is_the_same_id(read, written, named):
+    category = [{"id": written, "name": "cat"}]
+    coco = read([ann(image_id=named, category_id=named)], [image(written)], category)
+    assert len(coco.annotations) == 1
+    assert coco.by_image[coco.images[0]["id"]] == coco.annotations
+    assert coco.annotations[0]["category_id"] == coco.categories[0]["id"]
+
+
+def test_a_number_that_two_ids_could_mean_names_neither(read):
+    coco = read([ann(image_id=1)], images=[image("01"), image("001", "b.png")])
+    assert kinds(coco) == {form.UNKNOWN_IMAGE: 1}
+
+
+def test_how_the_file_writes_its_ids_is_kept_where_it_differs(read):
+    images = [image("5"), image(7.0, "b.png"), image("007", "c.png"), image(9, "d.png")]
+    coco = read(images=images, categories=[{"id": "3", "name": "cat"}, {"id": 4, "name": "dog"}])
+    assert [i["id"] for i in coco.images] == [5, 7, "007", 9]
+    assert coco.written_ids == {"images": {5: "5"}, "categories": {3: "3"}}
+
+
 def test_missing_fields_get_their_obvious_value(read):
     bare = {"image_id": 1, "category_id": 7, "bbox": [1, 2, 3, 4]}
     coco = read([bare, {**bare, "segmentation": [TRIANGLE]}, {**bare, "area": -1, "iscrowd": True}])
@@ -143,6 +168,17 @@ def test_what_is_no_object_is_left_out_and_told(read, entry, kind):
     assert kinds(coco) == {kind: 1}
     assert coco.problems[0][1].startswith("annotations[1]")
     assert kind in form.LEFT_OUT
+    aside = [{**entry, "segmentation": None}] if kind in (form.NO_AREA, form.OUTSIDE) else []
+    assert coco.unreachable == ({1: aside} if aside else {})
+
+
+@pytest.mark.parametrize(("area", "kept"), [(0, 0), (-3.5, -3.5), (None, 0), ("x", 0), (8, 8)])
+def test_what_has_no_area_keeps_the_one_it_names(read, area, kept):
+    """pycocotools sorts objects into size classes by it."""
+    coco = read([ann((5, 5, 9, -1), area=area, iscrowd="1")])
+    (aside,) = coco.unreachable[1]
+    assert (aside["area"], aside["iscrowd"], aside["bbox"]) == (kept, 1, [5, 5, 9, -1])
+    assert "annotations" not in [where for _, where, _ in coco.problems]
 
 
 def test_boxes_reaching_out_are_kept_as_they_are(read):
@@ -350,6 +386,8 @@ def test_polygons_of_every_form():
     points = [[10, 10], [30, 10], [10, 50]]
     for raw in ([TRIANGLE], TRIANGLE, points, [points]):
         assert normalise(raw, None) == ([TRIANGLE], None)
+    for far in ([-1e9, 0, 1e9, 0, 0, 10], [0, -1e7, 5, 1e7, 5, 5], [0, 0, float("nan"), 1, 1, 1]):
+        assert normalise([far], None)[0] is None
     usable, odd = normalise([TRIANGLE, [1, 2, 3, 4]], None)
     assert usable == [TRIANGLE]
     assert odd == "1 of 2 polygons without 3 points of 2 numbers each"

@@ -268,6 +268,20 @@ def test_masks_travel_only_where_they_are_used(scene: Scene):
     assert scene.dataset(pipeline=[NeedsMasks()])[0]["instances"][0]["mask"] == SQUARE
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_mask_for_another_size_than_the_pictures_is_not_used(scene: Scene, recorded):
+    """Also where only the picture itself tells its size."""
+    masks = [{"size": size, "counts": [0, size[0] * size[1]]} for size in ([40, 50], [96, 128])]
+    scene.annotations = [ann(11, 7, (10, 10, 50, 50), segmentation=mask) for mask in masks]
+    if not recorded:
+        for image in scene.images:
+            del image["width"], image["height"]
+    instances = scene.dataset(pipeline=[NeedsMasks()])[0]["instances"]
+    box = [[10.0, 10.0, 60.0, 10.0, 60.0, 60.0, 10.0, 60.0]]
+    assert [one["mask"] for one in instances] == [box, masks[1]]
+    assert [one["ignore_flag"] for one in instances] == [1, 0]
+
+
 def test_objects_without_a_usable_mask_become_regions_to_ignore(scene: Scene, monkeypatch):
     masks: list[Any] = [
         SQUARE,
