@@ -25,8 +25,13 @@ class CocoMetric(SampleMetric):
 
     Computed by pycocotools, the reference that published figures come from; faster ones agree with
     it, but validating is a small part of a run and one compiled dependency is enough. Matching,
-    crowd regions and size classes are pycocotools'. Each picture counts once, and the result does
-    not depend on how many processes shared the data set, to the last bit.
+    crowd regions and size classes are pycocotools', which read from the file itself gives the same
+    AP: objects whose box has no area, is smaller than a pixel or lies outside of its picture are
+    not trained on, but count here as objects that were missed. Only what pycocotools cannot take or
+    gets wrong is mended: numbers that are absent (an area, also where it is 0, is that of the mask
+    or the box), annotation ids that are absent, doubled or 0, masks that cannot be drawn. Each
+    picture counts once, and the result does not depend on how many processes shared the data set,
+    to the last bit.
 
     Args:
         metric: 'bbox', 'segm' or both, the main one first.
@@ -37,9 +42,10 @@ class CocoMetric(SampleMetric):
 
     Gives, not rounded, ``bbox_mAP``, ``bbox_mAP_50``, ``bbox_mAP_75``, ``bbox_mAP_s``,
     ``bbox_mAP_m``, ``bbox_mAP_l`` and the same with ``segm_``; left out are those for which there
-    is no object at all. ``last`` holds 'num_images', 'num_objects', 'num_crowds', 'non_finite'
-    (pictures with detections that are not finite; these do not count), 'recall' (``bbox_AR_100``…)
-    and 'per_class': name -> 'images', 'objects', 'bbox_mAP', 'bbox_mAP_50'… (None without objects).
+    is no object at all. ``last`` holds 'num_images', 'num_objects', 'num_unreachable' (those of
+    these without an area or outside of their picture), 'num_crowds', 'non_finite' (pictures with
+    detections that are not finite; these do not count), 'recall' (``bbox_AR_100``…) and
+    'per_class': name -> 'images', 'objects', 'bbox_mAP', 'bbox_mAP_50'… (None without objects).
     """
 
     size_key = "num_images"
@@ -62,11 +68,17 @@ class CocoMetric(SampleMetric):
         self.iou_thrs = _thresholds(iou_thrs)
         self._found: list[Detections] = []
         self._category_ids: tuple[Any, ...] = ()
+        self._written_images: Mapping[Any, str] = {}
         self._told: set[str] = set()
 
     def process(self, data_batch: Any, data_samples: Sequence[Mapping[str, Any]]) -> None:
         """Note the detections of every picture of a batch; masks become run lengths at once."""
         with_masks = "segm" in self.kinds
+        if len({tuple(sample.get("img_shape", ())) for sample in data_samples}) > 1:
+            self._warn_once(
+                "pictures of different sizes share a batch and are padded to one size, so that "
+                "their detections, and AP, depend on the batch; batch_size=1 avoids that"
+            )
         self.results.extend(detections_of(sample, with_masks) for sample in data_samples)
 
     def compute_metrics(self, results: list) -> dict[str, float]:
@@ -77,10 +89,11 @@ class CocoMetric(SampleMetric):
         meta = self.dataset_meta or {}
         truth = read_truth(self._file(meta), meta, {entry.image_id: entry.size for entry in found})
         self._check_labels(found, len(truth.category_ids))
-        self._found, self._category_ids = found, truth.category_ids
+        self._remember(found, truth)
         self.last = {
             "num_images": len(found),
             "num_objects": sum(not entry["iscrowd"] for entry in truth.objects),
+            "num_unreachable": truth.unreachable,
             "num_crowds": sum(bool(entry["iscrowd"]) for entry in truth.objects),
             "non_finite": sum(entry.non_finite > 0 for entry in found),
             "recall": {},
@@ -98,18 +111,26 @@ class CocoMetric(SampleMetric):
     def write_results(self, folder: str | Path, dataset: Any) -> list[Path]:
         """Write ``predictions.bbox.json`` and ``predictions.segm.json``, COCO's result format.
 
-        Ids are those of the annotation file, so pycocotools' ``loadRes`` reads them beside it.
+        Ids are written as in the annotation file, beside which pycocotools' ``loadRes`` reads them.
         """
         return [
             write_json(Path(folder) / f"predictions.{kind}.json", self._rows(kind))
             for kind in self.kinds
         ]
 
+    def _remember(self, found: list[Detections], truth: Truth) -> None:
+        """Keep what ``write_results`` needs."""
+        self._found = found
+        self._written_images = truth.written_ids.get("images", {})
+        written = truth.written_ids.get("categories", {})
+        self._category_ids = tuple(written.get(key, key) for key in truth.category_ids)
+
     def _rows(self, kind: str) -> list[dict[str, Any]]:
         """The result file's entries."""
         rows = []
         for entry in self._found:
-            rows += entry.rows(kind, entry.image_id, self._category_ids)
+            key = self._written_images.get(entry.image_id, entry.image_id)
+            rows += entry.rows(kind, key, self._category_ids)
         if kind == "segm":
             for row in rows:
                 row["segmentation"] = _as_text(row["segmentation"])
@@ -159,6 +180,12 @@ class CocoMetric(SampleMetric):
             )
 
     def _warn(self, found: list[Detections], truth: Truth) -> None:
+        if truth.unreachable:
+            self._warn_once(
+                f"{truth.path}: {truth.unreachable} of {len(truth.objects)} objects have a box "
+                "without area or outside of the picture; nothing can find it, but it counts, as in "
+                "pycocotools"
+            )
         texts = []
         if not any(not entry["iscrowd"] for entry in truth.objects):
             texts.append(f"{truth.path} has no object in the {len(found)} pictures: no AP")
@@ -175,6 +202,11 @@ class CocoMetric(SampleMetric):
         for text in texts:
             print_log(text, "current", level=logging.WARNING)
 
+    def _warn_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            print_log(text, "current", level=logging.WARNING)
+
     def _say_once(self, text: str, metrics: Mapping[str, float | None]) -> None:
         names = [name for name, value in metrics.items() if value is None]
         told = ", ".join(names)
@@ -184,10 +216,20 @@ class CocoMetric(SampleMetric):
 
 
 def _once(results: Sequence[Detections]) -> list[Detections]:
-    """The results without repeated pictures, in the order of the ids."""
+    """The results without repeated pictures, in the order of the ids.
+
+    Raises:
+        UserError: two pictures have one id, as in a data set joined of several.
+    """
     by_id: dict[Any, Detections] = {}
     for entry in results:
-        by_id.setdefault(entry.image_id, entry)
+        first = by_id.setdefault(entry.image_id, entry)
+        if (first.path, first.size) != (entry.path, entry.size):
+            raise UserError(
+                f"two pictures have the id {entry.image_id!r}: {first.path} and {entry.path}; a "
+                "data set joined of several (ConcatDataset) is judged by one annotation file, so "
+                "validate each by itself, or join their files under ids of their own"
+            )
     return [by_id[number] for number in sorted(by_id, key=id_order)]
 
 

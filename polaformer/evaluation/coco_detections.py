@@ -18,7 +18,8 @@ class Detections:
 
     ``boxes`` are x1, y1, x2, y2 in pixels of the picture as it is on disk, ``size`` is its height
     and width, ``masks`` are compressed run lengths (None for a model without masks).
-    ``non_finite`` counts detections left out because a number of theirs is not finite.
+    ``path`` is the picture's. ``non_finite`` counts detections left out because a number of theirs
+    is not finite.
     """
 
     image_id: Any
@@ -29,6 +30,7 @@ class Detections:
     masks: list[dict] | None
     mask_scores: np.ndarray
     non_finite: int
+    path: str | None = None
 
     def rows(self, kind: str, image_id: Any, category_ids: Sequence[Any]) -> list[dict[str, Any]]:
         """Entries of a COCO result file for ``kind`` 'bbox' or 'segm', under the given ids.
@@ -85,6 +87,7 @@ def detections_of(sample: Mapping[str, Any], with_masks: bool) -> Detections:
         masks=_encoded(found.get("masks"), chosen, len(labels)) if with_masks else None,
         mask_scores=mask_scores[chosen],
         non_finite=len(labels) - len(chosen),
+        path=sample.get("img_path"),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from polaformer.coco_format import CocoFile, read_coco
@@ -18,6 +18,9 @@ class Truth:
     and ``objects`` are entries as pycocotools wants them, of the seen pictures and the trained
     categories only. Their ids are numbers from 1 on, in the order of the file's ids: pycocotools
     sorts by them, cannot sort numbers among strings, and takes a match with id 0 for none.
+
+    ``unreachable`` counts the objects whose box has no area or lies outside of its picture; they
+    are among ``objects``. ``written_ids`` are the file's, see ``CocoFile``.
     """
 
     path: str
@@ -26,6 +29,8 @@ class Truth:
     numbers: tuple[int, ...]
     images: list[dict[str, Any]]
     objects: list[dict[str, Any]]
+    unreachable: int = 0
+    written_ids: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Pictures and objects (crowd regions are none) of each class."""
@@ -86,26 +91,32 @@ def read_truth(
     images = {image["id"]: image for image in file.images}
     _refuse_unknown(path, sizes, images)
     numbers = {key: n for n, key in enumerate(sorted(category_ids, key=id_order), start=1)}
-    truth = Truth(
-        str(path), names, category_ids, tuple(numbers[key] for key in category_ids), [], []
-    )
+    labels = tuple(numbers[key] for key in category_ids)
+    truth = Truth(str(path), names, category_ids, labels, [], [], 0, file.written_ids)
     for number, key in enumerate(sorted(sizes, key=id_order), start=1):
         height, width = sizes[key] or (images[key].get("height"), images[key].get("width"))
         truth.images.append({"id": number, "height": height, "width": width})
-        for entry in file.by_image.get(key, ()):
-            if entry["category_id"] in numbers:
-                truth.objects.append(
-                    {
-                        "id": len(truth.objects) + 1,
-                        "image_id": number,
-                        "category_id": numbers[entry["category_id"]],
-                        "bbox": entry["bbox"],
-                        "area": entry["area"],
-                        "iscrowd": entry["iscrowd"],
-                        "segmentation": entry["segmentation"],
-                    }
-                )
+        _add(truth, file.by_image.get(key, ()), number, numbers)
+        before = len(truth.objects)
+        _add(truth, file.unreachable.get(key, ()), number, numbers)
+        truth.unreachable += sum(not entry["iscrowd"] for entry in truth.objects[before:])
     return truth
+
+
+def _add(truth: Truth, entries: Sequence[Mapping], image: int, numbers: Mapping[Any, int]) -> None:
+    for entry in entries:
+        if entry["category_id"] in numbers:
+            truth.objects.append(
+                {
+                    "id": len(truth.objects) + 1,
+                    "image_id": image,
+                    "category_id": numbers[entry["category_id"]],
+                    "bbox": entry["bbox"],
+                    "area": entry["area"],
+                    "iscrowd": entry["iscrowd"],
+                    "segmentation": entry["segmentation"],
+                }
+            )
 
 
 def id_order(key: Any) -> tuple[bool, Any]:

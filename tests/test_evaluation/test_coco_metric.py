@@ -238,6 +238,66 @@ def test_the_reference_agrees(write, tmp_path, limit):
         assert 0.01 < results[f"{kind}_mAP"] < 0.95
 
 
+def judged_as_the_reference(made: dict, write, tmp_path, kinds=("bbox", "segm"), **meta) -> dict:
+    """``last`` of a metric whose every figure is that of pycocotools read from the file itself."""
+    path = write(made)
+    judge = metric(path, metric=kinds)
+    judge.dataset_meta = {**judge.dataset_meta, **meta}
+    samples = scattered(content())
+    judge.process({}, samples)
+    figures = judge.evaluate(3)
+    for file, kind in zip(judge.write_results(tmp_path, None), kinds, strict=True):
+        stats = reference(path, json.loads(file.read_text()), kind)
+        for name, value in zip(NAMES, stats, strict=False):
+            assert figures.get(f"{kind}_{name}", -1.0) == value, name
+        assert 0.01 < figures[f"{kind}_mAP"] < 0.95
+    return judge.last
+
+
+def test_objects_that_cannot_be_found_count_as_in_the_reference(write, tmp_path, monkeypatch):
+    lines = told_by(monkeypatch)
+    made = content()
+    del made["annotations"][0]
+    without = judged_as_the_reference(made, write, tmp_path)
+    assert without["num_unreachable"] == 0
+    odd = [(20, 20, 0, 30), (30, 20, 10, -5), (300, 10, 20, 20), (40, 10, 20, 0.25)]
+    for number, box in enumerate(odd, start=20):
+        made["annotations"].append(annotation(number, 2, 7, box, area=abs(box[2] * box[3])))
+    crowd = annotation(30, 31, 7, (300, 0, 40, 96), iscrowd=1)
+    made["annotations"].append(crowd)
+    found = judged_as_the_reference(made, write, tmp_path)
+    assert (found["num_objects"], found["num_unreachable"], found["num_crowds"]) == (8, 3, 1)
+    cats = [last["per_class"]["cat"] for last in (without, found)]
+    assert [row["objects"] for row in cats] == [1, 5]
+    assert cats[1]["bbox_mAP"] < cats[0]["bbox_mAP"]
+    told = [line for line in lines if "3 of 9 objects have a box without area" in line]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("texts", [{500: "500", 2: "2", 31: "31"}, {500: "x", 2: "02", 31: "3.0"}])
+def test_results_carry_the_ids_of_the_file(write, tmp_path, monkeypatch, texts):
+    """pycocotools reads them beside the file, where "5" is not 5."""
+    made = content()
+    del made["annotations"][0]
+    for entry in made["annotations"]:
+        entry |= {"image_id": texts[entry["image_id"]], "category_id": str(entry["category_id"])}
+    for entry in made["images"]:
+        entry["id"] = texts[entry["id"]]
+    for entry in made["categories"]:
+        entry["id"] = str(entry["id"])
+    seen = {key: int(text) if str(key) == text else text for key, text in texts.items()}
+    real = scattered
+
+    def with_ids(made: dict) -> list[dict]:
+        return [{**sample, "img_id": seen[sample["img_id"]]} for sample in real(made)]
+
+    monkeypatch.setitem(globals(), "scattered", with_ids)
+    judged_as_the_reference(made, write, tmp_path)
+    rows = json.loads((tmp_path / "predictions.bbox.json").read_text())
+    assert {row["image_id"] for row in rows} == set(texts.values())
+    assert {row["category_id"] for row in rows} == {"7", "3", "90"}
+
+
 def test_more_than_100_detections_of_a_class_count_to_100(write):
     """A hundred better wrong ones push the right one out; with a higher limit it counts."""
     made = content()
@@ -339,6 +399,34 @@ def test_a_picture_seen_twice_counts_once(write):
     samples = truth_as_predictions(made)
     judge.process({}, [*samples, samples[0]])
     assert judge.evaluate(3)["bbox_mAP"] == ONE
+
+
+def test_two_pictures_with_one_id_are_not_taken_for_one(write):
+    """As in a data set joined of two whose files number their pictures alike."""
+    made = content()
+    judge = metric(write(made))
+    samples = [{**one, "img_path": f"a/{one['img_id']}.png"} for one in truth_as_predictions(made)]
+    judge.process({}, [*samples, {**samples[0], "img_path": "b/500.png"}])
+    with pytest.raises(UserError, match=r"two pictures have the id 500: a/500.png and b/500.png;"):
+        judge.evaluate(4)
+    judge.process({}, [*samples, {**samples[0], "ori_shape": (50, 60)}])
+    with pytest.raises(UserError, match="validate each by itself"):
+        judge.evaluate(4)
+    judge.process({}, [*samples, samples[0]])
+    assert judge.evaluate(4)["bbox_mAP"] == ONE
+
+
+def test_pictures_of_several_sizes_in_one_batch_are_said_once(write, monkeypatch):
+    lines = told_by(monkeypatch)
+    judge = metric(write(content()))
+    one, two = ({**found(n), "img_shape": shape} for n, shape in ((2, (96, 128)), (31, (64, 128))))
+    for batch in ([one], [two], [one, one], [{**one, "img_shape": torch.Size((96, 128))}, one]):
+        judge.process({}, batch)
+    assert lines == []
+    judge.process({}, [one, two])
+    judge.process({}, [two, one])
+    assert len(lines) == 1
+    assert "batch_size=1" in lines[0]
 
 
 def test_detections_that_are_not_finite_do_not_count(write, monkeypatch):
