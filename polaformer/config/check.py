@@ -124,8 +124,11 @@ class _Check:
 
     def _problems(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            self.wrong.add(finding.key)
             line = located(self.cfg, finding)
+            if finding.absent and not self.require_data:
+                self.plan.notes.append(line)
+                continue
+            self.wrong.add(finding.key)
             if line not in self.plan.problems:
                 self.plan.problems.append(line)
 
@@ -143,22 +146,12 @@ class _Check:
     # Data ---------------------------------------------------------------------------------------
 
     def _weight_files(self) -> None:
-        for finding in rules.weight_files(self.cfg):
-            self._absent(finding, "does not exist" in finding.text)
+        self._problems(rules.weight_files(self.cfg))
 
     def _find_data(self) -> None:
         found = find_data(self.cfg, self._touched)
         self.plan.data.update(found.data)
         self._problems(found.mistakes)
-        for finding in found.absent:
-            self._absent(finding, True)
-
-    def _absent(self, finding: Finding, absent: bool) -> None:
-        """A file that is not on this machine: a note where files are not required."""
-        if absent and not self.require_data:
-            self.plan.notes.append(located(self.cfg, finding))
-        else:
-            self._problems([finding])
 
     def _num_classes(self) -> int | None:
         found = next((d for d in self.plan.data.values() if d.classes), None)

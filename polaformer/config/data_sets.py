@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +17,7 @@ from polaformer.config.signatures import keywords_of, resolve
 from polaformer.config.trial import quiet
 from polaformer.errors import UserError
 
+_ROOTS = ("data_root", "root", "ann_file")
 SPLITS = ("train", "val", "test")
 
 IMAGENET_IMAGES = {"train": 1_281_167, "val": 50_000}
@@ -33,8 +36,6 @@ class Found:
 
     data: dict[str, DataFound] = field(default_factory=dict)
     mistakes: list[Finding] = field(default_factory=list)
-    absent: list[Finding] = field(default_factory=list)
-    """Data that are not on this machine."""
 
 
 def find_data(cfg: Mapping[str, Any], touched: Callable[[str], bool]) -> Found:
@@ -53,7 +54,7 @@ def find_data(cfg: Mapping[str, Any], touched: Callable[[str], bool]) -> Found:
             found.data[split] = DataFound(len(listed), _classes(listed), root_of(dataset))
         except (UserError, OSError) as error:
             if str(error) not in told:
-                _no_data(found, Finding(key, str(error)), dataset)
+                found.mistakes.append(_refused(key, error, dataset, scope))
             told.add(str(error))
             expected = _published(dataset)
             if expected is not None:
@@ -70,19 +71,41 @@ def _classes(dataset: Any) -> tuple[str, ...]:
     return tuple(names or ())
 
 
-def _no_data(found: Found, finding: Finding, dataset: Mapping[str, Any]) -> None:
-    if Path(root_of(dataset)).expanduser().exists():
-        found.mistakes.append(finding)
-        return
-    text = finding.text
+def _refused(key: str, error: Exception, dataset: Mapping[str, Any], scope: str | None) -> Finding:
+    """What a data set refuses; only a sentence about its missing root says that data are absent."""
+    text = str(error)
+    roots = roots_of(dataset) or _default_roots(dataset, scope)
+    if not any(_is_missing(root, text) for root in roots):
+        return Finding(key, text)
     if "prepare_data" not in text and "README" not in text:
         text += "; data/README.md says how to get it"
-    found.absent.append(Finding(finding.key, text))
+    return Finding(key, text, absent=True)
+
+
+def _default_roots(dataset: Mapping[str, Any], scope: str | None) -> list[str]:
+    target = resolve(dataset.get("type"), "DATASETS", scope)
+    parameters = inspect.signature(target).parameters if target is not None else {}
+    defaults = [parameters[name].default for name in _ROOTS if name in parameters]
+    return [value for value in defaults if isinstance(value, str) and value]
+
+
+def _is_missing(root: str, text: str) -> bool:
+    path = Path(root).expanduser()
+    return not path.exists() and any(
+        str(form) in text for form in (root, path, path.absolute(), os.path.abspath(path))
+    )
+
+
+def _asked(dataset: Mapping[str, Any]) -> tuple[str, ...]:
+    """The classes that a data set's config names."""
+    meta = dataset.get("metainfo")
+    named = dataset.get("classes") or (meta.get("classes") if isinstance(meta, Mapping) else None)
+    return tuple(named or ())
 
 
 def _published(dataset: Mapping[str, Any]) -> DataFound | None:
     """The published size of a data set that is not here, or None."""
-    names: tuple[str, ...] = tuple(dataset.get("classes") or ())
+    names = _asked(dataset)
     images: int | None = None
     if str(dataset["type"]).endswith("ImageNet") and not names:
         from timm.data import ImageNetInfo
@@ -105,7 +128,20 @@ def coco_names() -> tuple[str, ...]:
 
 def root_of(dataset: Mapping[str, Any]) -> str:
     """The folder, archive or list that a dataset's config names."""
-    return str(dataset.get("data_root") or dataset.get("root") or dataset.get("ann_file") or "?")
+    return ", ".join(roots_of(dataset)) or "?"
+
+
+def roots_of(dataset: Any) -> list[str]:
+    """As ``root_of``, of every data set inside of this one."""
+    if isinstance(dataset, list | tuple):
+        found = [root for one in dataset for root in roots_of(one)]
+    elif isinstance(dataset, Mapping):
+        own = next((dataset[name] for name in _ROOTS if dataset.get(name)), None)
+        inner = [root for n in ("dataset", "datasets") for root in roots_of(dataset.get(n))]
+        found = [str(own), *inner] if own is not None else inner
+    else:
+        found = []
+    return list(dict.fromkeys(found))
 
 
 def list_dataset(dataset: Mapping[str, Any], scope: str | None) -> Any:
@@ -113,10 +149,22 @@ def list_dataset(dataset: Mapping[str, Any], scope: str | None) -> Any:
 
     Configs that share data share the listing, as long as the folder has not changed.
     """
-    root = Path(root_of(dataset)).expanduser().resolve()
-    below = [root / str(dataset.get(name) or "") for name in ("split", "ann_file")]
-    changed = tuple(path.stat().st_mtime_ns for path in (root, *below) if path.exists())
-    return _listed(_freeze(dataset), scope, (str(root), changed))
+    files = [path.resolve() for path in _files_of(dataset)]
+    changed = tuple(path.stat().st_mtime_ns for path in files if path.exists())
+    return _listed(_freeze(dataset), scope, (tuple(map(str, files)), changed))
+
+
+def _files_of(dataset: Any) -> Iterator[Path]:
+    """The root of a data set, its split and annotation file, and those of the ones inside."""
+    if isinstance(dataset, list | tuple):
+        for one in dataset:
+            yield from _files_of(one)
+    elif isinstance(dataset, Mapping):
+        for root in roots_of({**dataset, "dataset": None, "datasets": None}):
+            path = Path(root).expanduser()
+            yield from (path, *(path / str(dataset.get(n) or "") for n in ("split", "ann_file")))
+        for name in ("dataset", "datasets"):
+            yield from _files_of(dataset.get(name))
 
 
 def forget_listings() -> None:
@@ -129,11 +177,22 @@ def _listed(frozen: Any, scope: str | None, stamp: Any) -> Any:
     from mmengine.registry import DATASETS, DefaultScope
 
     cfg = _thaw(frozen)
-    target = resolve(cfg["type"], "DATASETS", scope)
-    if target is not None and "check" in keywords_of(target).names:
-        cfg["check"] = "none"
+    _undecoded(cfg, scope)
     with quiet(), DefaultScope.overwrite_default_scope(scope):
         return DATASETS.build(cfg)
+
+
+def _undecoded(cfg: Any, scope: str | None) -> None:
+    """Switch off, in place, the check of every image of a data set and of those inside of it."""
+    if isinstance(cfg, list | tuple):
+        for one in cfg:
+            _undecoded(one, scope)
+    elif isinstance(cfg, dict):
+        target = resolve(cfg.get("type"), "DATASETS", scope)
+        if target is not None and "check" in keywords_of(target).names:
+            cfg["check"] = "none"
+        for name in ("dataset", "datasets"):
+            _undecoded(cfg.get(name), scope)
 
 
 def _freeze(node: Any) -> Any:

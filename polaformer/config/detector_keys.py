@@ -86,6 +86,19 @@ POPPED = {
 }
 """Key of a typed dict -> what its owner takes out before it builds the rest."""
 
+REGISTERED = {
+    "init_cfg": "Constant",
+    "act_cfg": "ReLU",
+    "norm_cfg": "BN",
+    "conv_cfg": "Conv2d",
+    "upsample_cfg": "nearest",
+}
+"""Key of a dict whose ``type`` is always a registered layer -> one of them; beside them other keys
+with the same ending name functions or choices of their owner."""
+
+_RESIZED = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+"""Keywords of torch's ``interpolate``, to which necks hand ``upsample_cfg`` without type."""
+
 _NAMED: dict[str, tuple[str, Mapping[str, tuple[str, ...] | None]]] = {
     "nms": ("NMS", NMS_TYPES),
     "roi_layer": ("RoI layer", ROI_LAYERS),
@@ -108,6 +121,8 @@ def keys_read(
             return f"no {what} is named '{name}'; {hint}"
         known = types[name]
         return name, Keywords(known or (), is_open=known is None)
+    if last == "upsample_cfg" and "type" not in value and _below_neck(path):
+        return "interpolate", Keywords(_RESIZED)
     top, *below = (part for part in path.split(".") if not part.isdigit())
     names = model.table.get(".".join(below)) if top == "model" else None
     if names is None:
@@ -115,6 +130,10 @@ def keys_read(
     if model.foreign:  # their own keys are theirs; a near miss is a misspelt one all the same
         names = (*names, *(str(key) for key in value if not did_you_mean(str(key), names)))
     return path, Keywords(names)
+
+
+def _below_neck(path: str) -> bool:
+    return [part for part in path.split(".") if not part.isdigit()][-2:-1] == ["neck"]
 
 
 @dataclass(frozen=True)

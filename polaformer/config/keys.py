@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from polaformer.config import schema
-from polaformer.config.detector_keys import POPPED, Model, keys_read
+from polaformer.config.detector_keys import POPPED, REGISTERED, Model, keys_read
 from polaformer.config.shapes import misshapen
 from polaformer.config.signatures import (
     INJECTED,
@@ -33,6 +33,8 @@ class Finding:
 
     key: str
     text: str
+    absent: bool = False
+    """Whether it is a file that is not on this machine."""
 
 
 def _words(kinds: tuple[type, ...]) -> str:
@@ -161,7 +163,7 @@ def _typed(
     name = value["type"]
     target = resolve_anywhere(name, kind, context.scope)
     if target is None:
-        foreign = path.endswith(("_cfg", "_trans")) and path not in schema.LOOPS
+        foreign = _is_foreign(path, name, kind, context.scope)
         return None if foreign else _unknown_type(f"{path}.type", name, kind, context.scope)
     keys = keywords_of(target)
     if path == "optim_wrapper":
@@ -179,6 +181,14 @@ def _typed(
     required = () if supplied is None else tuple(n for n in keys.required if n not in supplied)
     names = tuple(n for n in keys.names if n not in (supplied or ()) or n in value)
     return getattr(target, "__name__", str(name)), replace(keys, names=names, required=required)
+
+
+def _is_foreign(path: str, name: Any, kind: str, scope: str | None) -> bool:
+    """Whether the type of a dict may be something else than a registered class."""
+    known = REGISTERED.get(path.rpartition(".")[2])
+    if known is not None and isinstance(name, str) and resolve(known, kind, scope) is not None:
+        return False
+    return path.endswith(("_cfg", "_trans")) and path not in schema.LOOPS
 
 
 def unknown_keyword(owner: str, name: str, keys: Keywords) -> str:

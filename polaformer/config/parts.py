@@ -33,9 +33,20 @@ def part_mistakes(
         try:
             with quiet(), DefaultScope.overwrite_default_scope(cfg.get("default_scope")):
                 build(copy.deepcopy(dict(part)))
+        except OSError as error:
+            yield _unreadable(key, part, error)
         except REFUSALS as error:
             text = refusal(error).removeprefix(f"{key.partition('.')[0]}: ")
             yield Finding(_narrowed(key, part, text), text)
+
+
+def _unreadable(key: str, part: Mapping[str, Any], error: OSError) -> Finding:
+    """A file that a part names and cannot read."""
+    file = str(error.filename)
+    named = [name for name, value in part.items() if isinstance(value, str) and value == file]
+    absent = isinstance(error, FileNotFoundError)
+    text = f"'{file}' does not exist" if absent else f"cannot read '{file}': {error.strerror}"
+    return Finding(f"{key}.{named[0]}" if named else key, text, absent=absent)
 
 
 def transform_mistakes(cfg: Mapping[str, Any], wrong: set[str]) -> Iterator[Finding]:
@@ -137,15 +148,30 @@ def _scheduler(cfg: Mapping[str, Any], epoch_length: int) -> Build:
         part.setdefault("end", end)
         try:
             _build_scheduler(part, epoch_length)
-        except REFUSALS:
-            # Once more in the unit of the config, so that the message has its numbers.
-            _build_scheduler({**part, "convert_to_iter_based": False}, epoch_length)
-            raise
+        except REFUSALS as error:
+            raise _in_units_of_the_config(error, part, epoch_length) from error
 
     return build
 
 
-def _build_scheduler(part: dict[str, Any], epoch_length: int) -> None:
+def _in_units_of_the_config(
+    error: Exception, part: Mapping[str, Any], epoch_length: int
+) -> Exception:
+    """The same refusal with the numbers of the config, or ``error`` where there is none."""
+    for unit in ({}, {"by_epoch": False}):
+        try:
+            _build_scheduler({**part, "convert_to_iter_based": False, **unit}, epoch_length)
+        except REFUSALS as again:
+            if _wording(again) == _wording(error):
+                return again
+    return error
+
+
+def _wording(error: Exception) -> str:
+    return re.sub(r"-?\d[\d.e+-]*", "#", refusal(error))
+
+
+def _build_scheduler(part: Mapping[str, Any], epoch_length: int) -> None:
     import torch
     from mmengine.registry import PARAM_SCHEDULERS
 

@@ -53,9 +53,8 @@ def weight_files(cfg: Mapping[str, Any]) -> Iterator[Finding]:
             yield Finding(key, f"'{text}' is a folder, not a weight file")
         elif not path.is_file():
             names = [p.name for p in path.parent.glob("*")] if path.parent.is_dir() else []
-            yield Finding(
-                key, f"'{text}' does not exist; {did_you_mean(path.name, names)}".strip("; ")
-            )
+            hint = did_you_mean(path.name, names)
+            yield Finding(key, f"'{text}' does not exist; {hint}".strip("; "), absent=True)
         elif path.suffix in NO_WEIGHTS:
             yield Finding(key, f"'{text}' is not a weight file")
 

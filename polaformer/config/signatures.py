@@ -149,11 +149,14 @@ def own_names(kind: str) -> list[str]:
 def nearest_type(name: str, kind: str, scope: str | None = None) -> str | None:
     """The registered name most like ``name``, comparing without scope prefixes too."""
     names = registered_names(kind, scope)
+    by_tail = {full.rpartition(".")[2]: full for full in reversed(names)}
+    tail = name.rpartition(".")[2]
+    if tail in by_tail:  # only the prefix is wrong
+        return by_tail[tail]
     match = nearest(name, names)
     if match is None:
-        by_tail = {full.rpartition(".")[2]: full for full in reversed(names)}
-        tail = nearest(name.rpartition(".")[2], by_tail)
-        match = by_tail[tail] if tail else None
+        near = nearest(tail, by_tail)
+        match = by_tail[near] if near else None
     return match
 
 
@@ -166,7 +169,7 @@ def keywords_of(target: Callable[..., Any]) -> Keywords:
     """
     names: dict[str, inspect.Parameter] = {}
     hints: dict[str, Any] = {}
-    is_open, closed = True, False
+    is_open, closed = True, _takes_nothing(target)
     several = inspect.isclass(target) and len(target.__bases__) > 1
     for function in _initialisers(target):
         try:
@@ -228,6 +231,13 @@ def _optional(name: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
 
 
+def _takes_nothing(target: Callable[..., Any]) -> bool:
+    """Whether a class has no constructor but Python's own."""
+    return inspect.isclass(target) and not any(
+        {"__init__", "__new__"} & vars(cls).keys() for cls in target.__mro__ if cls is not object
+    )
+
+
 def _initialisers(target: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     if not inspect.isclass(target):
         yield target
@@ -255,7 +265,12 @@ def _single_hints(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _forwarded(target: Callable[..., Any]) -> set[str] | None:
-    """Keywords that mmengine's open hooks and mmcv's open resizes pass on."""
+    """Keywords that mmengine's open hooks and mmcv's open resizes pass on, or None for others."""
+    classes = target.__mro__ if inspect.isclass(target) else (target,)
+    return next((found for found in map(_passed_on, classes) if found is not None), None)
+
+
+def _passed_on(target: Callable[..., Any]) -> set[str] | None:
     name = getattr(target, "__name__", "")
     if name in ("RandomResize", "RandomChoiceResize"):
         resize = getattr(sys.modules[target.__module__], "Resize", None)

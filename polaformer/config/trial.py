@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import io
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from polaformer.config.keys import Finding
@@ -17,11 +18,12 @@ from polaformer.errors import UserError
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No informational log lines: a dry run speaks through its plan."""
+    """No informational log lines and nothing printed: a dry run speaks through its plan."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)
     try:
-        yield
+        with redirect_stdout(io.StringIO()):  # pycocotools tells how long it reads
+            yield
     finally:
         logging.disable(before)
 

@@ -121,6 +121,18 @@ HEAD = "model.bbox_head"
             "tta_pipeline.0.transforms.0.0.scal",
             "scale",
         ),
+        ("model=dict(neck=dict(act_cfg=dict(type='ReLu')))", "model.neck.act_cfg.type", "ReLU"),
+        ("model=dict(neck=dict(norm_cfg=dict(type='GNN')))", "model.neck.norm_cfg.type", "GN"),
+        (
+            "model=dict(backbone=dict(init_cfg=dict(type='Pretrain', checkpoint='')))",
+            "model.backbone.init_cfg.type",
+            "Pretrained",
+        ),
+        (
+            "model=dict(neck=dict(upsample_cfg=dict(mod='nearest')))",
+            "model.neck.upsample_cfg.mod",
+            "mode",
+        ),
         ("find_unused_parameter=True", "find_unused_parameter", "find_unused_parameters"),
     ],
 )

@@ -102,3 +102,30 @@ def test_an_exception_is_told_as_a_sentence():
     assert refusal(ValueError("lr must\n  be positive")) == "lr must be positive"
     assert refusal(TypeError("'<' not supported")) == "TypeError: '<' not supported"
     assert refusal(AssertionError()) == "AssertionError"
+
+
+STEPS = """
+param_scheduler = dict(_delete_=True, type='polaformer.WarmupStepLR', milestones=[6, 8],
+                       convert_to_iter_based=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "change, sentence",
+    [
+        ("milestones=[6, 8]", "milestones is (8, 6); needed: rising, from 1 up"),
+        ("convert_to_iter_based=True", "WarmupStepLR needs convert_to_iter_based=True"),
+        ("milestones=[6, 8]", "gamma is 2.0; allowed: 0 to 1"),
+        ("milestones=[6, 8]", "warmup_ratio is -1.0; allowed: 0 to 1"),
+        ("milestones=[6, 8]", "warmup_iters is -5; allowed: 0 and more"),
+    ],
+)
+def test_steps_that_cannot_be_are_told_as_they_are(tree, change, sentence):
+    """Also where a second try, in the unit of the config, is refused for another reason."""
+    name, _, value = sentence.partition(";")[0].partition(" is ")
+    now = f"milestones=[6, 8], {name}={value}" if value else "convert_to_iter_based=False"
+    now = f"milestones={value}" if name == "milestones" else now
+    (problem,) = problems(tree, STEPS.replace(change, now))
+    assert problem.startswith("param_scheduler")
+    assert sentence in problem
+    assert problems(tree, STEPS) == []
