@@ -28,7 +28,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     for name, (text, fill) in COMMANDS.items():
         fill(commands.add_parser(name, help=text, description=text))
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if getattr(args, "check", "") is None:  # not argparse's `required`: it would hide misspellings
+        parser.error(f"{args.command}: --check is required")
+    return args
 
 
 def _digits_options(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +62,6 @@ def _imagenet_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="data/imagenet",
         metavar="ROOT",
-        required=True,
         help="the folder with train and val (data/imagenet)",
     )
     _files_option(parser, "header")
@@ -71,7 +73,6 @@ def _coco_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="data/coco",
         metavar="ROOT",
-        required=True,
         help="the folder with annotations and images (data/coco)",
     )
     parser.add_argument(
@@ -94,9 +95,7 @@ def _coco_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _folder_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--check", metavar="ROOT", required=True, help="class folders, or train and val with them"
-    )
+    parser.add_argument("--check", metavar="ROOT", help="class folders, or train and val with them")
     _files_option(parser, "decode")
 
 

@@ -5,14 +5,16 @@ Only the standard library is imported here; torch and mmengine load when somethi
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from polaformer.errors import UserError, did_you_mean
+from polaformer.errors import UserError, did_you_mean, nearest
 
 DEVICES = ("auto", "cpu", "cuda")
 TRACKERS = {"wandb": "polaformer.WandbBackend", "tensorboard": "polaformer.TensorboardBackend"}
@@ -140,8 +142,10 @@ def _checkpoint_file(path: Path) -> Path:
             why = "; ".join(f"{bad.name}: {reason}" for bad, reason in broken)
             raise UserError(f"{path} holds no whole checkpoint{': ' + why if why else ''}")
         return newest
-    names = [entry.name for entry in path.parent.glob("*.pth")] if path.parent.is_dir() else []
-    hint = did_you_mean(path.name, names)
+    others = path.parent.glob(f"*{path.suffix or '.pth'}") if path.parent.is_dir() else ()
+    names = {entry.stem: entry.name for entry in others}
+    match = nearest(path.stem, names)  # a suffix in common does not make names alike
+    hint = f"did you mean '{names[match]}'?" if match else ""
     raise UserError(f"checkpoint {path} does not exist. {hint}".rstrip())
 
 
@@ -190,10 +194,18 @@ def _take_tta_pipeline(cfg: Any, options: TestOptions) -> None:
             f"--tta: {options.config} has no {' and no '.join(absent)}; test-time augmentation "
             "needs both, and the recipes of configs/detection have them"
         )
-    dataset = cfg["test_dataloader"]["dataset"]
-    while isinstance(dataset.get("dataset"), dict):  # a wrapper such as RepeatDataset
-        dataset = dataset["dataset"]
-    dataset["pipeline"] = cfg["tta_pipeline"]
+    for dataset in _innermost(cfg["test_dataloader"]["dataset"]):
+        dataset["pipeline"] = cfg["tta_pipeline"]
+
+
+def _innermost(dataset: Any) -> Iterator[Any]:
+    """The data sets that read files, inside of wrappers such as RepeatDataset, ConcatDataset."""
+    inner = dataset.get("datasets") or [dataset.get("dataset")]
+    wrapped = [one for one in inner if isinstance(one, dict)]
+    for one in wrapped:
+        yield from _innermost(one)
+    if not wrapped:
+        yield dataset
 
 
 def _wrap_before_test(runner: Any, tta_model: Mapping[str, Any]) -> None:
@@ -239,10 +251,28 @@ def _check(cfg: Any, options: Options) -> None:
     """Raise UserError with every problem of the config, its data and its weight files."""
     from polaformer.config.check import check_config
 
-    problems = check_config(cfg, sizes=False).problems
+    with _warnings_left_to_the_run():
+        problems = check_config(cfg, sizes=False).problems
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise UserError(f"{options.config} cannot run:\n{listed}")
+
+
+@contextmanager
+def _warnings_left_to_the_run() -> Iterator[None]:
+    """The check builds what the run builds again, with the same warnings, and then in its log."""
+    from mmengine.logging import MMLogger
+
+    logger = MMLogger.get_current_instance()
+
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno > logging.WARNING
+
+    logger.addFilter(is_error)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_error)
 
 
 def _add_trackers(cfg: Any, names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -182,3 +183,16 @@ def test_the_tool_writes_and_checks_digits(tmp_path):
     checked = tool("folder", "--check", "data/digits", cwd=tmp_path)
     assert checked.returncode == 0
     assert "no problems found" in checked.stdout
+
+
+@pytest.mark.parametrize("command", ["imagenet", "coco", "folder"])
+def test_a_misspelt_option_is_named_even_where_it_is_required(command, capsys):
+    parse_args = runpy.run_path(str(TOOL))["parse_args"]
+    for words, told in (
+        (["--chek", "x"], "unknown argument --chek; did you mean '--check'?"),
+        ([], f"{command}: --check is required"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            parse_args([command, *words])
+        assert caught.value.code == 2
+        assert told in capsys.readouterr().err

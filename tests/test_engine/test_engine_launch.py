@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import logging
 import math
 import os
 import subprocess
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine_toy import ToyDataset
+from mmengine.logging import print_log
 
 from polaformer.engine import launch
 from polaformer.engine.launch import TestOptions, TrainOptions, choose_device
@@ -18,6 +22,7 @@ from polaformer.engine.report import print_table
 from polaformer.engine.run_card import write_json
 from polaformer.engine.state import config_hash
 from polaformer.errors import UserError
+from polaformer.registry import DATASETS
 
 CONFIG = """
 default_scope = "polaformer"
@@ -189,6 +194,44 @@ def test_wrong_options(config, trained, change, message):
     options["checkpoint"] = trained / options["checkpoint"]
     with pytest.raises(UserError, match=message):
         launch.test(TestOptions(config, **options))
+
+
+def test_a_name_is_not_near_for_its_suffix(config, trained):
+    with pytest.raises(UserError) as caught:
+        launch.test(TestOptions(config, checkpoint=trained / "nofile.pth", device="cpu"))
+    assert str(caught.value).endswith("nofile.pth does not exist.")
+
+
+@DATASETS.register_module()
+class WarningToyDataset(ToyDataset):
+    def __init__(self, count=12):
+        super().__init__(count)
+        print_log(f"{count} odd objects", "current", level=logging.WARNING)
+
+
+def test_a_warning_of_the_data_is_said_once(config, tmp_path, capsys):
+    config.write_text(CONFIG.replace("ToyDataset", "WarningToyDataset"))
+    launch.train(TrainOptions(config, work_dir=tmp_path / "run", device="cpu"))
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("12 odd objects") == 1
+    log = next((tmp_path / "run").glob("*.log")).read_text()
+    assert "WARNING - 12 odd objects" in log
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda one: one,
+        lambda one: {"type": "RepeatDataset", "dataset": one, "times": 2},
+        lambda one: {"type": "ConcatDataset", "datasets": [one, {"type": "R", "dataset": one}]},
+    ],
+)
+def test_augmentation_in_testing_reaches_every_data_set(wrapped):
+    inner = [{"type": "CocoDataset", "pipeline": ["a"]} for _ in range(2)]
+    outer = copy.deepcopy(wrapped(inner[0]))
+    cfg = {"tta_model": {"type": "T"}, "tta_pipeline": ["b"], "test_dataloader": {"dataset": outer}}
+    launch._take_tta_pipeline(cfg, TestOptions("x.py", tta=True))
+    assert json.dumps(cfg).count('"pipeline": ["b"]') == json.dumps(outer).count("CocoDataset")
 
 
 def test_trackers_are_switches(config, tmp_path):
