@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from polaformer.config import detection, metrics, rules, trial
+from polaformer.config import detection, metrics, pipelines, rules, trial
 from polaformer.config.data_sets import SPLITS, find_data, forget_listings
 from polaformer.config.input_size import largest_size, padded
 from polaformer.config.keys import Finding, find_mistakes
@@ -101,7 +101,7 @@ class _Check:
             self._schedule,
             self._parts,
             lambda: self._problems(rules.hooks(self.cfg, self._num_classes())),
-            lambda: self._problems(metrics.masks(self.cfg)),
+            lambda: self._problems(pipelines.unpacked(self.cfg)),
             self._learning_rate,
             self._model,
         ):
@@ -223,6 +223,7 @@ class _Check:
         self._problems(mistakes)
         if not self._touched("optim_wrapper"):
             self._problems(trial.optimizer_mistakes(self.cfg, model))
+        self._problems(metrics.masks(self.cfg, model))
         if model is None:
             return
         self.plan.model = _describe(model)

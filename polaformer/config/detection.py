@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polaformer.config.keys import Finding
+from polaformer.config.signatures import keywords_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+_GENERATORS = ("anchor_generator", "prior_generator", "point_generator")
 COUNTED = "backbone, neck and dense head; what the RoI heads add depends on the proposals"
 COUNTED_ONE_STAGE = "backbone, neck and dense head"
 
@@ -59,22 +61,39 @@ def mismatches(model: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]:
     Each finding stands at the line to change and tells what to write there. ``cfg`` is the
     config's ``model``.
     """
-    backbone, neck = getattr(model, "backbone", None), getattr(model, "neck", None)
-    if not isinstance(getattr(backbone, "channels", None), tuple):
+    backbone, necks = getattr(model, "backbone", None), necks_of(model)
+    if not isinstance(getattr(backbone, "channels", None), tuple) or not necks:
         return
-    if neck is None:
-        return
-    yield from _neck(backbone, neck, cfg)
-    width, strides = getattr(neck, "out_channels", None), _strides(backbone, neck)
+    yield from _neck(backbone, necks[0], cfg)
+    width, strides = _out_width(necks), _strides(backbone, necks)
     for name in ("rpn_head", "bbox_head"):
         head = getattr(model, name, None)
         if head is not None:
             yield from _width(f"model.{name}", head, width, "the maps of the neck have")
-            yield from _anchors(f"model.{name}", head, strides)
+            yield from _anchors(f"model.{name}", head, strides, cfg.get(name))
     roi_head = getattr(model, "roi_head", None)
     if roi_head is not None:
         for kind in ("bbox", "mask"):
             yield from _region_heads(roi_head, kind, cfg, width, strides)
+
+
+def necks_of(model: Any) -> list[Any]:
+    """The neck of a detector, or several in a row where the config has a list."""
+    from torch import nn
+
+    neck = getattr(model, "neck", None)
+    if neck is None:
+        return []
+    return list(neck) if isinstance(neck, nn.Sequential) else [neck]
+
+
+def _out_width(necks: Sequence[Any]) -> Any:
+    """Channels of the maps that the last neck gives; some keep those they are given."""
+    for neck in reversed(necks):
+        for name in ("out_channels", "in_channels"):
+            if isinstance(getattr(neck, name, None), int):
+                return getattr(neck, name)
+    return None
 
 
 def _neck(backbone: Any, neck: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]:
@@ -90,10 +109,13 @@ def _neck(backbone: Any, neck: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]
     )
 
 
-def _strides(backbone: Any, neck: Any) -> list[int] | None:
+def _strides(backbone: Any, necks: Sequence[Any]) -> list[int] | None:
     """Strides of the maps of an FPN, or None for necks of another make."""
+    neck, *later = necks
     names = ("start_level", "backbone_end_level", "num_outs")
-    if not all(isinstance(getattr(neck, name, None), int) for name in names):
+    if any(hasattr(other, "num_outs") for other in later) or not all(
+        isinstance(getattr(neck, name, None), int) for name in names
+    ):
         return None
     used = list(backbone.strides)[neck.start_level : neck.backbone_end_level]
     while used and len(used) < neck.num_outs:
@@ -108,14 +130,17 @@ def _width(key: str, head: Any, width: Any, whose: str) -> Iterator[Finding]:
         yield Finding(f"{key}.in_channels", text)
 
 
-def _anchors(key: str, head: Any, strides: list[int] | None) -> Iterator[Finding]:
+def _anchors(key: str, head: Any, strides: list[int] | None, cfg: Any) -> Iterator[Finding]:
     generator = getattr(head, "prior_generator", None)
     given = [_single(stride) for stride in getattr(generator, "strides", ())]
     if strides is None or not given or given == strides:
         return
-    name = "anchor_generator" if hasattr(generator, "base_anchors") else "prior_generator"
     text = f"{given}, but the neck gives maps of strides {strides}; write strides={strides}"
-    yield Finding(f"{key}.{name}.strides", text)
+    made = [name for name in _GENERATORS if isinstance(cfg, Mapping) and name in cfg]
+    takes = keywords_of(type(head)).names
+    made = made or [name for name in _GENERATORS if name in takes and "strides" not in takes]
+    # A head without anchors takes the strides itself.
+    yield Finding(".".join([key, *made[:1], "strides"]), text)
 
 
 def _single(stride: Any) -> Any:
@@ -199,15 +224,16 @@ def _listed(cfg: Mapping[str, Any], name: str) -> bool:
 def unread_maps(model: Any, cfg: Mapping[str, Any]) -> Finding | None:
     """Maps of the backbone below the neck's ``start_level``: their norms get no gradient."""
     backbone: Any = getattr(model, "backbone", None)
-    neck = getattr(model, "neck", None)
+    neck = next(iter(necks_of(model)), None)
     start, used = getattr(neck, "start_level", 0), getattr(backbone, "out_indices", ())
     if not isinstance(start, int) or start < 1 or not len(getattr(backbone, "norms", ())):
         return None
     if cfg.get("find_unused_parameters"):
         return None
     kept = tuple(used)[start:]
+    listed = _listed(cfg["model"], "neck")
     return Finding(
-        "model.neck.start_level",
+        "model.neck.0.start_level" if listed else "model.neck.start_level",
         f"{start} leaves the first of the backbone's maps unread, and its norm without gradient: "
         f"several processes refuse that. Write out_indices={kept} in the backbone, start_level=0 "
         f"and in_channels={list(backbone.channels[start:])} in the neck",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from polaformer.config.keys import Finding
+from polaformer.config.pipelines import data_sets_in, kind_of, typed
 
 EVALUATORS = ("val_evaluator", "test_evaluator")
 _AVERAGES = ("", "_50", "_75", "_s", "_m", "_l")
 _MASK_PARTS = frozenset({"mask_head", "segm_head", "panoptic_head", "panoptic_fusion_head"})
+_MASK_WORDS = re.compile(r"mask|segm|panoptic|ins(?:head|sep)|instance", re.IGNORECASE)
+"""What names of parts or classes of mmdet's that make masks have in common."""
 _BOXES_ONLY = frozenset({"RetinaNet", "FasterRCNN", "FastRCNN", "MaskRCNN", "CascadeRCNN"})
 """Detectors of mmdet whose masks, if any, come from a part with a name of ``_MASK_PARTS``."""
 
@@ -41,34 +45,50 @@ def _coco(evaluator: Mapping[str, Any], num_classes: int | None) -> Iterator[str
 _REPORTED = {"polaformer.Accuracy": _accuracy, "polaformer.CocoMetric": _coco}
 
 
-def masks(cfg: Mapping[str, Any]) -> Iterator[Finding]:
-    """Masks are evaluated and learned only where there are masks."""
+def masks(cfg: Mapping[str, Any], built: Any = None) -> Iterator[Finding]:
+    """Masks are evaluated and learned only where there are masks.
+
+    Of a model that cannot be built (None) only the well-known kinds are judged, by the config.
+    """
     model = cfg.get("model")
     if not isinstance(model, Mapping):
         return
     kind = str(model.get("type")).removeprefix("mmdet.")
     has_masks = _holds(model, _MASK_PARTS)
+    boxes_only = kind in _BOXES_ONLY and not has_masks
+    if built is not None and cfg.get("custom_imports") is None:
+        boxes_only = boxes_only or _has_no_masks(built)
+    for key, _ in _asking_for_masks(cfg):
+        if boxes_only:
+            text = f"'segm' needs masks, but {kind} has no mask head here; write metric='bbox'"
+            yield Finding(f"{key}.metric", text)
+    if (has_masks and kind in _BOXES_ONLY) or _holds(model.get("roi_head"), _MASK_PARTS):
+        yield from _loaded(cfg)
+
+
+def _asking_for_masks(cfg: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in EVALUATORS:
         for key, evaluator in _evaluators(cfg, name):
-            wanted = _listed(evaluator.get("metric", ()))
-            if "segm" in wanted and kind in _BOXES_ONLY and not has_masks:
-                text = f"'segm' needs masks, but {kind} has no mask head here; write metric='bbox'"
-                yield Finding(f"{key}.metric", text)
-    if has_masks and kind in _BOXES_ONLY:
-        yield from _loaded(cfg)
+            if "segm" in _listed(evaluator.get("metric", ())):
+                yield key, evaluator
+
+
+def _has_no_masks(model: Any) -> bool:
+    """Whether a detector of mmdet has no part that makes masks, going by the names."""
+    if not type(model).__module__.startswith("mmdet.") or not hasattr(model, "bbox_head"):
+        return False
+    names = (f"{name} {type(part).__name__}" for name, part in model.named_modules())
+    return not any(_MASK_WORDS.search(name) for name in names)
 
 
 def _loaded(cfg: Mapping[str, Any]) -> Iterator[Finding]:
     """Masks are loaded for a mask head to learn from."""
-    loader = cfg.get("train_dataloader")
-    dataset = loader.get("dataset") if isinstance(loader, Mapping) else None
-    pipeline = dataset.get("pipeline") if isinstance(dataset, Mapping) else None
-    for index, step in enumerate(pipeline if isinstance(pipeline, list | tuple) else ()):
-        if not isinstance(step, Mapping) or step.get("type") != "LoadAnnotations":
+    for loader, key, dataset in data_sets_in(cfg):
+        if loader != "train_dataloader":
             continue
-        if not step.get("with_mask"):
-            key = f"train_dataloader.dataset.pipeline.{index}"
-            yield Finding(key, "the mask head learns from masks; add with_mask=True")
+        for at, step in typed(f"{key}.pipeline", dataset.get("pipeline")):
+            if kind_of(step) == "LoadAnnotations" and not step.get("with_mask"):
+                yield Finding(at, "the mask head learns from masks; add with_mask=True")
 
 
 def _holds(node: Any, names: frozenset[str]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from polaformer.config import schema
 from polaformer.config.keys import Context, Finding
+from polaformer.config.pipelines import data_sets_in, entries, typed
 from polaformer.config.refusals import REFUSALS, refusal
 from polaformer.config.trial import quiet
 
@@ -53,7 +54,12 @@ def transform_mistakes(cfg: Mapping[str, Any], wrong: set[str]) -> Iterator[Find
     """What the transforms of the data sets and of ``tta_pipeline`` refuse."""
     from mmengine.registry import TRANSFORMS, DefaultScope
 
-    for key, part in _pipelines(cfg):
+    steps = [
+        step
+        for _, key, data in data_sets_in(cfg)
+        for step in typed(f"{key}.pipeline", data.get("pipeline"))
+    ]
+    for key, part in (*steps, *typed("tta_pipeline", cfg.get("tta_pipeline"))):
         if any(k == key or k.startswith(f"{key}.") for k in wrong):
             continue
         try:
@@ -62,25 +68,6 @@ def transform_mistakes(cfg: Mapping[str, Any], wrong: set[str]) -> Iterator[Find
         except (*REFUSALS, ImportError) as error:
             text = refusal(error)
             yield Finding(_narrowed(key, part, text), text)
-
-
-def _pipelines(cfg: Mapping[str, Any]) -> Iterator[tuple[str, Mapping]]:
-    for loader in schema.DATALOADERS:
-        node = cfg.get(loader)
-        if isinstance(node, Mapping):
-            yield from _steps_of(f"{loader}.dataset", node.get("dataset"))
-    yield from _typed("tta_pipeline", cfg.get("tta_pipeline"))
-
-
-def _steps_of(key: str, dataset: Any) -> Iterator[tuple[str, Mapping]]:
-    """The transforms of a data set and of those inside of it."""
-    if isinstance(dataset, list | tuple):
-        for index, one in enumerate(dataset):
-            yield from _steps_of(f"{key}.{index}", one)
-    if isinstance(dataset, Mapping):
-        yield from _typed(f"{key}.pipeline", dataset.get("pipeline"))
-        for name in ("dataset", "datasets"):
-            yield from _steps_of(f"{key}.{name}", dataset.get(name))
 
 
 def _narrowed(key: str, part: Mapping[str, Any], text: str) -> str:
@@ -92,32 +79,16 @@ def _narrowed(key: str, part: Mapping[str, Any], text: str) -> str:
 
 def _parts(cfg: Mapping[str, Any], epoch_length: int) -> Iterator[tuple[str, Mapping, Build]]:
     known = schema.default_hooks(Context.of(cfg).runner)
-    for key, hook in _entries("default_hooks", cfg.get("default_hooks")):
+    for key, hook in entries("default_hooks", cfg.get("default_hooks")):
         yield key, {**known.get(key.rpartition(".")[2], {}), **hook}, _hook
-    for key, hook in _entries("custom_hooks", cfg.get("custom_hooks")):
+    for key, hook in entries("custom_hooks", cfg.get("custom_hooks")):
         yield key, hook, _hook
     for name in schema.EVALUATORS:
-        for key, metric in _typed(name, cfg.get(name)):
+        for key, metric in typed(name, cfg.get(name)):
             yield key, metric, _metric
     if cfg.get("train_cfg") is not None:
-        for key, scheduler in _typed("param_scheduler", cfg.get("param_scheduler")):
+        for key, scheduler in typed("param_scheduler", cfg.get("param_scheduler")):
             yield key, scheduler, _scheduler(cfg, epoch_length)
-
-
-def _entries(key: str, node: Any) -> Iterator[tuple[str, Mapping]]:
-    """Every dict in a dict or a list of dicts."""
-    pairs = node.items() if isinstance(node, Mapping) else enumerate(node or ())
-    for name, value in pairs:
-        if isinstance(value, Mapping):
-            yield f"{key}.{name}", value
-
-
-def _typed(key: str, node: Any) -> Iterator[tuple[str, Mapping]]:
-    """A dict with type, or those in a list."""
-    if isinstance(node, Mapping) and "type" in node:
-        yield key, node
-    elif isinstance(node, list | tuple):
-        yield from _entries(key, node)
 
 
 def _hook(part: dict[str, Any]) -> None:

@@ -1,0 +1,79 @@
+"""The data sets of a config, also those inside of others, and the transforms of their pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from polaformer.config import schema
+from polaformer.config.keys import Finding
+
+_MIXING = "MultiImageMixDataset"
+"""mmdet's wrapper whose own pipeline goes on where those inside of it end."""
+
+
+def data_sets_in(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Loader, key and config of every data set, the outer ones first."""
+    for loader in schema.DATALOADERS:
+        node = cfg.get(loader)
+        if isinstance(node, Mapping):
+            for key, dataset in _inside(f"{loader}.dataset", node.get("dataset")):
+                yield loader, key, dataset
+
+
+def _inside(key: str, dataset: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if isinstance(dataset, list | tuple):
+        for index, one in enumerate(dataset):
+            yield from _inside(f"{key}.{index}", one)
+    if isinstance(dataset, Mapping):
+        yield key, dataset
+        for name in ("dataset", "datasets"):
+            yield from _inside(f"{key}.{name}", dataset.get(name))
+
+
+def entries(key: str, node: Any) -> Iterator[tuple[str, Mapping]]:
+    """Every dict in a dict or a list of dicts."""
+    pairs = node.items() if isinstance(node, Mapping) else enumerate(node or ())
+    for name, value in pairs:
+        if isinstance(value, Mapping):
+            yield f"{key}.{name}", value
+
+
+def typed(key: str, node: Any) -> Iterator[tuple[str, Mapping]]:
+    """A dict with type, or those in a list."""
+    if isinstance(node, Mapping) and "type" in node:
+        yield key, node
+    elif isinstance(node, list | tuple):
+        yield from entries(key, node)
+
+
+def kind_of(step: Any) -> str:
+    """The type of a transform or data set without its scope."""
+    name = step.get("type") if isinstance(step, Mapping) else None
+    return name.rpartition(".")[2] if isinstance(name, str) else getattr(name, "__name__", "")
+
+
+def unpacked(cfg: Mapping[str, Any]) -> Iterator[Finding]:
+    """A detector reads what PackDetInputs makes, so every pipeline of its data ends with that."""
+    if cfg.get("custom_imports") is not None:  # transforms of the user's own may pack as well
+        return
+    mixed: list[str] = []
+    for _, key, dataset in data_sets_in(cfg):
+        if kind_of(dataset) == _MIXING:
+            mixed.append(f"{key}.")
+        if kind_of(dataset) != "CocoDataset" or key.startswith(tuple(mixed)):
+            continue
+        if not any(name.startswith("Pack") for name in _kinds(dataset.get("pipeline"))):
+            where = f"{key}.pipeline" if dataset.get("pipeline") else key
+            text = "no step packs the image and its boxes; end it with dict(type='PackDetInputs')"
+            yield Finding(where, text)
+
+
+def _kinds(node: Any) -> Iterator[str]:
+    """Types of the transforms of a pipeline, at any depth."""
+    if isinstance(node, list | tuple):
+        for one in node:
+            yield from _kinds(one)
+    elif isinstance(node, Mapping):
+        yield kind_of(node)
+        yield from _kinds(node.get("transforms"))
