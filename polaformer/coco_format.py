@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import math
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 
 from polaformer.coco_ids import Id, Ids, as_id
 from polaformer.coco_masks import mask_area, mask_box, normalise
-from polaformer.errors import UserError, did_you_mean
+from polaformer.errors import UserError, nearest
 
 UNKNOWN_IMAGE = "annotation of an unknown image"
 UNKNOWN_CATEGORY = "annotation of an unknown category"
@@ -31,6 +32,7 @@ NO_SIZE = "image without width and height"
 IMAGE_TWICE = "image listed twice"
 SAME_FILE = "file listed under several ids"
 CATEGORY_TWICE = "category listed twice"
+NAME_TWICE = "category left out, whose name another one has"
 LEFT_OUT = (UNKNOWN_IMAGE, UNKNOWN_CATEGORY, NO_OBJECT, BAD_BOX, NO_AREA, OUTSIDE)
 
 _KEPT_FILES, _KEPT_BYTES = 4, 64 * 2**20
@@ -105,7 +107,8 @@ def _not_there(path: Path) -> str:
         others = sorted(p.name for p in path.parent.iterdir() if p.suffix.lower() == ".json")
     except OSError:
         return f"there is no annotation file {path}: nor is there a folder {path.parent}"
-    hint = did_you_mean(path.name, others)
+    match = nearest(path.stem, stems := [Path(name).stem for name in others])
+    hint = f"did you mean '{others[stems.index(match)]}'?" if match else ""
     there = f"in its folder: {', '.join(others[:10])}" if others else "no .json is in its folder"
     return f"there is no annotation file {path}; {hint + ' ' if hint else ''}{there}"
 
@@ -134,7 +137,7 @@ def _parsed(path: Path) -> dict[str, Any]:
             f"{path} is no JSON: line {error.lineno}, column {error.colno}: "
             f"{'the file is cut short' if cut else error.msg}"
         ) from error
-    except (UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no Unicode, numbers of thousands of digits
         raise UserError(f"{path} is no JSON text ({type(error).__name__})") from error
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
@@ -219,7 +222,7 @@ class _Reading:
 
     def _categories(self, raw: list) -> list[dict[str, Any]]:
         by_id: dict[Id, dict[str, Any]] = {}
-        ids: dict[str, Id] = {}
+        ids: dict[str, dict[Id, str]] = {}
         for i, category in enumerate(raw):
             where = f"categories[{i}]"
             key = self._entry_id("categories", category, where)
@@ -234,14 +237,32 @@ class _Reading:
                     f"{self.path}: the categories '{earlier['name']}' and '{name}' have the same "
                     f"id {key!r}"
                 )
-            if ids.setdefault(name, key) != key:
-                raise UserError(
-                    f"{self.path}: two categories are named '{name}' (ids {ids[name]!r} and "
-                    f"{key!r}); give them different names or one id"
-                )
             if earlier is not category:
                 self._note(CATEGORY_TWICE, where, f"'{name}' with id {key!r}")
+            ids.setdefault(name, {})[key] = where
+        for name, places in ids.items():
+            for key in self._unused(name, places, by_id):
+                del by_id[key]
         return list(by_id.values())
+
+    def _unused(self, name: str, places: dict[Id, str], known: Iterable[Id]) -> list[Id]:
+        """Of several ids under one ``name`` all but the one that annotations have."""
+        if len(places) == 1:
+            return []
+        ids = Ids(known)
+        raw = self.content.get("annotations") or []
+        found = {ids.match(ann.get("category_id")) for ann in raw if isinstance(ann, dict)}
+        used = [key for key in places if key in found] or list(places)[:1]
+        if len(used) > 1:
+            raise UserError(
+                f"{self.path}: two categories are named '{name}' (ids {used[0]!r} and "
+                f"{used[1]!r}), and both have annotations; give them different names or one id"
+            )
+        unused = [key for key in places if key != used[0]]
+        for key in unused:
+            told = f"'{name}' with id {key!r} has no annotation, so the name stands for {used[0]!r}"
+            self._note(NAME_TWICE, places[key], told)
+        return unused
 
     def _entry_id(self, table: str, entry: Any, where: str) -> Id:
         key = as_id(entry.get("id")) if isinstance(entry, dict) else None
@@ -290,7 +311,7 @@ class _Reading:
             raw = mask_box(ann["segmentation"])
         try:
             x, y, w, h = box = [float(value) for value in raw]  # type: ignore[union-attr]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             self._note(BAD_BOX, _where(i, ann), _short(raw))
             return False
         if not math.isfinite(x + y + w + h):
@@ -317,7 +338,7 @@ class _Reading:
     def _out_of_reach(self, ann: dict[str, Any], box: list[float]) -> bool:
         """Keep an annotation aside, with its own area: pycocotools sorts by it even if it is 0."""
         area: Any = ann.get("area")
-        sound = type(area) in (int, float) and math.isfinite(area)
+        sound = _is_number(area)
         ann.update(bbox=box, area=area if sound else max(box[2], 0.0) * max(box[3], 0.0))
         self._crowd(ann)
         self.unreachable.setdefault(ann["image_id"], []).append(ann)
@@ -325,7 +346,7 @@ class _Reading:
 
     def _numbers(self, ann: dict[str, Any]) -> None:
         area: Any = ann.get("area")
-        if type(area) not in (int, float) or not 0 < area < math.inf:
+        if not _is_number(area) or area <= 0:
             self.missing["area"] += 1
             mask = ann["segmentation"]
             ann["area"] = (mask_area(mask) if mask else 0) or ann["bbox"][2] * ann["bbox"][3]
@@ -368,11 +389,16 @@ def _possible(name: str) -> str:
     return name
 
 
+def _is_number(value: Any) -> bool:
+    """Whether ``value`` is a finite number; a whole one may have hundreds of digits."""
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
 def _side(value: Any) -> int | None:
     """A width or height in whole pixels, or None if it is none."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last for hundreds of digits
         return None
     return int(number) if math.isfinite(number) and number >= 1 else None
 

@@ -8,6 +8,8 @@ from typing import Any
 
 Id = int | str
 
+_DIGITS = 100  # Python refuses to make numbers of some thousands
+
 
 def as_id(value: Any) -> Id | None:
     """``value`` as an id: a whole number, also written as 7.0 or "7", or another string."""
@@ -16,7 +18,7 @@ def as_id(value: Any) -> Id | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value:
-        short = value.isascii() and value.removeprefix("-").isdigit()
+        short = value.isascii() and value.removeprefix("-").isdigit() and len(value) <= _DIGITS
         return int(value) if short and str(int(value)) == value else value
     return None
 
@@ -51,5 +53,5 @@ def _number_in(key: Id) -> int | None:
     """The whole number that an id writes, also with zeros before it or as 7.0."""
     if not isinstance(key, str):
         return key
-    digits = re.fullmatch(r"([0-9]{1,100})(\.0+)?", key)
+    digits = re.fullmatch(rf"([0-9]{{1,{_DIGITS}}})(\.0+)?", key)
     return int(digits[1]) if digits else None

@@ -94,7 +94,7 @@ def _all_sound(polygons: list) -> bool:
             and max(polygon) < _FAR
             for polygon in polygons
         )
-    except TypeError:
+    except (TypeError, OverflowError):  # the latter for whole numbers of hundreds of digits
         return False
 
 
@@ -156,7 +156,7 @@ def _run_lengths(raw: dict, size: tuple[int, int] | None) -> tuple[dict | None, 
 def _whole_numbers(values: Sequence) -> np.ndarray:
     try:
         numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError("not all are numbers") from error
     if numbers.ndim != 1 or not numbers.size or not (numbers == np.floor(numbers)).all():
         raise ValueError("not all are whole numbers")

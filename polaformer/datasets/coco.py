@@ -21,7 +21,7 @@ from polaformer.coco_format import CocoFile, no_garbage_collection, read_coco
 from polaformer.datasets.coco_classes import asked_classes, choose_categories
 from polaformer.datasets.coco_items import Instances, mask_use
 from polaformer.datasets.coco_pictures import Pictures, checked_prefix, image_folder
-from polaformer.datasets.coco_report import oddities, why_no_object
+from polaformer.datasets.coco_report import oddities, pipeline_failure, why_no_object
 from polaformer.datasets.decode import BadImage, decode_rgb
 from polaformer.datasets.integrity import SampleError, reason
 from polaformer.datasets.layout import name_some
@@ -41,10 +41,11 @@ class CocoDataset(BaseDataset):
     An item before the pipeline is dict(img_path, img_id, height, width, sample_idx, instances),
     an instance dict(bbox=[x1, y1, x2, y2], bbox_label, ignore_flag[, mask]). What
     ``polaformer.coco_format.read_coco`` finds odd is left out and counted. Boxes are clipped to
-    the picture; those under a pixel wide or high are left out, as in mmdet. Crowd regions get
-    ignore_flag=1, and so do objects without a usable mask where the pipeline loads masks. Nothing
-    is written to disk. A ``ConcatDataset`` of several needs ignore_keys=['ann_file'], and
-    'category_ids' if these differ.
+    the picture; those under a pixel wide or high are left out, as in mmdet (evaluation takes the
+    file's own boxes, all of them). Crowd regions get ignore_flag=1, and so do objects without a
+    usable mask where the pipeline loads masks. Nothing is written to disk. Where a transform fails
+    SampleError names the picture and its size. A ``ConcatDataset`` of several needs
+    ignore_keys=['ann_file'], and 'category_ids' if these differ.
 
     Args:
         ann_file: the annotation file, absolute or below ``data_root``.
@@ -252,6 +253,10 @@ class CocoDataset(BaseDataset):
                     raise
                 self._tell_replaced(used, error)
                 continue
+            except UserError:
+                raise
+            except Exception as error:
+                raise SampleError(pipeline_failure(self.get_data_info(used), error)) from error
             if data is not None:
                 return data
             if self.test_mode:

@@ -88,6 +88,7 @@ class Pictures:
         )
 
     def path(self, index: int) -> str:
+        """Where the file lies, whether or not it exists."""
         return self.reader.path(index)
 
     def size(self, index: int) -> Size | None:

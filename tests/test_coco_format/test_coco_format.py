@@ -225,12 +225,57 @@ def test_images_listed_twice(read):
 def test_categories_must_mean_one_thing(read):
     cat = {"id": 7, "name": "cat"}
     assert kinds(read(categories=[cat, cat])) == {form.CATEGORY_TWICE: 1}
-    with pytest.raises(UserError, match=r"two categories are named 'cat' \(ids 7 and 8\)"):
-        read(categories=[cat, {"id": 8, "name": "cat"}])
+    with pytest.raises(
+        UserError, match=r"two categories are named 'cat' \(ids 7 and 8\), and both"
+    ):
+        read([ann(), ann(category_id="8")], categories=[cat, {"id": 8, "name": "cat"}])
     with pytest.raises(UserError, match="'cat' and 'dog' have the same id 7"):
         read(categories=[cat, {"id": 7, "name": "dog"}])
     with pytest.raises(UserError, match=r"categories\[1\] has no id"):
         read(categories=[cat, {"name": "dog"}])
+
+
+@pytest.mark.parametrize("used", [7, "7", 0])
+def test_a_second_category_of_a_name_without_annotations_is_left_out(read, used):
+    """Roboflow writes the group of the classes as id 0, often with the name of one of them."""
+    group, dog, cat = ({"id": i, "name": n} for i, n in ((0, "cat"), (3, "dog"), (7, "cat")))
+    coco = read([ann(category_id=used), ann(category_id=3, id=2)], categories=[group, dog, cat])
+    assert [c["id"] for c in coco.categories] == sorted([3, int(used)])
+    assert [a["category_id"] for a in coco.annotations] == [int(used), 3]
+    assert kinds(coco) == {form.NAME_TWICE: 1}
+    assert f"so the name stands for {int(used)}" in coco.problems[0][2]
+
+
+def test_where_nothing_is_annotated_the_first_category_of_a_name_stays(read):
+    categories = [{"id": 9, "name": "cat"}, {"id": 7, "name": "cat"}]
+    assert [c["id"] for c in read(categories=categories).categories] == [9]
+
+
+def test_numbers_without_end(read):
+    """Python turns neither 400 digits into a float nor 5000 into a number at all."""
+    large, digits = 10**400, "1" * 5000
+    coco = read(
+        [
+            ann(area=large),
+            ann((large, 0, 5, 5), id=2),
+            ann((0, 0, 0, 5), id=3, area=large),
+            ann(id=4, segmentation=[[large, 0.5, 9, 9, 0, 9]]),
+            ann(id=5, segmentation={"size": [96, large], "counts": [large, 0]}),
+            ann(id=6, image_id=digits),
+            ann(id=digits),
+        ],
+        images=[image(width=large), image(digits, "b.png"), image(3, "c.png")],
+    )
+    assert (coco.images[0]["width"], coco.images[1]["id"]) == (None, digits)
+    assert [a["area"] for a in coco.annotations][:1] == [1200]
+    assert len(coco.by_image[digits]) == 1
+    assert kinds(coco) == {
+        form.BAD_BOX: 1,
+        form.NO_AREA: 1,
+        form.BAD_MASK: 2,
+        form.NO_SIZE: 1,
+        form.SAME_ID: 1,
+    }
 
 
 def test_names_of_categories_are_text(read):
@@ -262,6 +307,7 @@ def test_files_that_are_not_coco(tmp_path: Path):
         '{"images": [],\n "x": 1,}': "line 2, column 9",
         '{"images": [{"id": 1': "line 1, column 21: the file is cut short",
         "": "the file is cut short",
+        '{"images": [], "x": ' + "1" * 5000 + "}": "is no JSON text",
     }.items():
         path.write_text(content)
         with pytest.raises(UserError, match=told) as caught:

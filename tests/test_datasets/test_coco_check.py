@@ -16,6 +16,7 @@ import pytest
 from picture_sets import cut, noisy
 from PIL import Image
 
+from polaformer.datasets import CocoDataset
 from polaformer.datasets.prepare import coco_files
 from polaformer.datasets.prepare.check import Report
 from polaformer.datasets.prepare.coco_check import check_coco
@@ -336,6 +337,33 @@ def test_repeated_annotations_and_crowds(root):
     assert row(report, "crowd regions") == [1, 0]
     assert row(report, "with plain run lengths") == [1, 0]
     assert report.lines[-1].split() == ["cat", "3", "2"]  # without the crowd
+
+
+@pytest.mark.parametrize(
+    "odd, why",
+    [
+        ({"iscrowd": 1}, "all are regions to ignore"),
+        ({"ignore": 1}, "all are regions to ignore"),
+        ({"bbox": [0.1, 0.2, 0.3, 0.4]}, "every box is smaller than a pixel"),
+    ],
+)
+def test_data_without_an_object_to_learn_are_a_problem(root, odd, why):
+    def change(what: dict) -> None:
+        for one in what["annotations"]:
+            one.update(odd)
+
+    report = with_train(root, change)
+    assert told(report.problems, "has no objects that can be used", why)
+    path = str(root / "annotations/instances_train2017.json")
+    with pytest.raises(UserError, match=why):
+        CocoDataset(path, data_prefix={"img": str(root / "train2017")})
+
+
+def test_a_group_named_like_one_of_its_classes_is_a_note(root):
+    group = {"id": 0, "name": "cat", "supercategory": "none"}
+    report = with_train(root, lambda what: what["categories"].insert(0, group))
+    assert report.problems == []
+    assert told(report.notes, "that have the name of another one (left out): 1", "'cat' with id 0")
 
 
 def test_images_listed_twice(root):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from polaformer.datasets import CocoDataset, LoadImage
 from polaformer.datasets.coco_items import mask_use
@@ -460,6 +461,29 @@ def test_an_image_that_the_pipeline_drops_is_replaced_by_the_next(scene: Scene):
         scene.dataset(pipeline=[DropsImages(31)], test_mode=True)[2]
     with pytest.raises(SampleError, match="gives nothing for 6 images"):
         scene.dataset(pipeline=[DropsImages(11, 21, 31, 41, 51, 61)])[0]
+
+
+class Fails:
+    """Stands for cv2.resize with a height of 0, whose error has several lines."""
+
+    def __call__(self, results: dict) -> dict:
+        raise ValueError("\nAssertion failed\nin function 'resize'\n")
+
+
+@pytest.mark.parametrize("test_mode", [False, True])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_picture_that_the_pipeline_fails_on_is_named(scene: Scene, test_mode, workers):
+    dataset = scene.dataset(pipeline=[LoadImage(), Fails()], test_mode=test_mode)
+    with pytest.raises(SampleError) as caught:
+        next(iter(DataLoader(dataset, num_workers=workers)))
+    told = str(caught.value)
+    assert told.startswith(
+        f"the pipeline fails on {scene.root / 'img/0.png'} (128 x 96 pixels): ValueError: "
+        f"Assertion failed (__call__ in {__file__}:"
+    )
+    assert "\n" not in told
+    if not workers:
+        assert isinstance(caught.value.__cause__, ValueError)
 
 
 def test_works_under_the_seeding_sampler_and_in_other_processes(scene: Scene):

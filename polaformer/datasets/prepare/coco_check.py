@@ -9,6 +9,8 @@ from pathlib import Path
 
 from polaformer.coco_format import CocoFile
 from polaformer.datasets.coco_classes import choose_categories
+from polaformer.datasets.coco_items import Instances
+from polaformer.datasets.coco_report import why_no_object
 from polaformer.datasets.layout import compare_classes
 from polaformer.datasets.prepare.check import FILE_CHECKS, Report
 from polaformer.datasets.prepare.coco_files import Files, look_at_files, shared_files
@@ -98,11 +100,21 @@ def _check_one(
         report.problems.append(f"{title}: {path} lists no images")
     if not coco.categories:
         report.problems.append(f"{title}: {path} has no categories")
-    if not coco.annotations:
-        report.problems.append(f"{title}: {path} has no objects that can be used")
+    if why := _untrainable(coco):
+        report.problems.append(f"{title}: {path} has no objects that can be used: {why}")
     findings += _of_images(coco, looked) + of_reader(coco) + of_objects(coco)
     _tell(report, title, findings + of_categories(coco))
     return Split(title, coco, looked, _counts(coco, looked, how))
+
+
+def _untrainable(coco: CocoFile) -> str | None:
+    """Why training finds not a single object, or None if it finds one."""
+    made = Instances({category["id"]: 0 for category in coco.categories}, "none")
+    for image in coco.images:
+        size = (image["width"], image["height"]) if image["width"] else None
+        if any(not one["ignore_flag"] for one in made.of(coco.by_image[image["id"]], size)):
+            return None
+    return why_no_object(coco, made)
 
 
 def _tell(report: Report, title: str, findings: Iterable[Finding]) -> None:

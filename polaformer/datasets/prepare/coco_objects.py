@@ -23,6 +23,10 @@ _KINDS: dict[str, tuple[str, bool]] = {
     coco_format.IMAGE_TWICE: ("images listed twice", True),
     coco_format.SAME_FILE: ("image files listed under several ids", True),
     coco_format.CATEGORY_TWICE: ("categories listed twice", True),
+    coco_format.NAME_TWICE: (
+        "categories without an annotation that have the name of another one (left out)",
+        False,
+    ),
 }
 # The reader counts annotations without an id of their own; coco_structure names the ids.
 TOLD_ELSEWHERE = {coco_format.SAME_ID}

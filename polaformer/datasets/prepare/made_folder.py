@@ -76,6 +76,7 @@ class MadeFolder:
         return None
 
     def read_card(self) -> dict | None:
+        """The content of the folder's card; None if there is none, or what is there is no card."""
         try:
             card = json.loads((self.target / self.card_name).read_text(encoding="utf-8"))
         except (OSError, ValueError):
