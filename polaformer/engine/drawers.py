@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from PIL import Image
@@ -45,6 +45,14 @@ class Drawer(Protocol):
         """Write the picture; ``meta`` is the data set's ``metainfo``."""
 
 
+class Kept(NamedTuple):
+    """What is kept of one prediction: objects, a note about the others, whether masks exist."""
+
+    things: list[Thing]
+    note: str
+    masks: bool
+
+
 @dataclass
 class DetectionDrawer:
     """Boxes, and masks where there are any, of ``pred_instances``; truth from the data set."""
@@ -55,7 +63,7 @@ class DetectionDrawer:
         """Whether there are predicted instances."""
         return entry(sample, "pred_instances") is not None
 
-    def keep(self, sample: Any) -> tuple[list[Thing], str]:
+    def keep(self, sample: Any) -> Kept:
         """The best objects as far as they reach the threshold, and a note about the others."""
         found = entry(sample, "pred_instances")
         boxes = _array(entry(found, "bboxes")).reshape(-1, 4)
@@ -75,25 +83,31 @@ class DetectionDrawer:
             for i in good
         ]
         above = int((scores >= self.score_thr).sum())
+        note = f"score {self.score_thr:g} or more"
         if above > len(good):
-            return things, f"the best of {above}"
-        if not good and scores.size:
-            return things, f"best score {scores.max():.2f}"
-        return things, f"score {self.score_thr:g} or more"
+            note = f"the best of {above}"
+        elif not good:
+            note = f"best score {scores.max():.2f}" if scores.size else "none of any score"
+        return Kept(things, note, masks is not None)
 
     def draw(
         self, shown: Sequence[tuple[Shown, Any]], meta: Mapping[str, Any], out: Path, title: str
     ) -> None:
         """Write every image twice, with true and with predicted objects."""
         classes = meta.get("classes", ())
-        masks = any(thing.mask is not None for _, (things, _) in shown for thing in things)
+        masks = any(kept.masks for _, kept in shown)
         scenes = []
-        for item, (things, note) in shown:
+        for item, (things, note, _) in shown:
             named = [replace(thing, name=_name(thing.label, classes)) for thing in things]
             name = Path(str(item.info.get("img_path", ""))).name
             truth = _truth(item, meta, masks)
             scenes.append(Scene(item.image, item.size, named, truth, name, note))
         draw_detections(scenes, out, title=title)
+
+
+DRAWERS: list[Callable[[float], Drawer]] = [DetectionDrawer]
+"""What makes the drawer of each task from the score below which nothing is drawn; the first that
+knows a prediction draws it. A module in ``custom_imports`` may add its own."""
 
 
 def _small_mask(mask: Any) -> np.ndarray | None:

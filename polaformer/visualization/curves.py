@@ -14,6 +14,7 @@ from polaformer.visualization.measures import (
     families,
     in_percent,
     is_loss,
+    mean_over,
     measures_of,
     number_text,
     of_whole_images,
@@ -163,10 +164,15 @@ def _draw_measures(axes: Axes, panel: Panel) -> None:
     if main is None:
         _say_nothing_logged(axes)
         return
-    for place, (key, curve) in enumerate(list(panel.curves.items())[1:], start=1):
+    others = list(panel.curves.items())[1:]
+    name = mean_over(base) or short_name_of(base)
+    axes.plot(
+        main.x, main.y, color=RIGHT, linewidth=1.8, marker="o", markersize=3, zorder=2.5,
+        label=name if others else None,
+    )  # fmt: skip
+    for place, (key, curve) in enumerate(others, start=1):
         label = short_name_of(key).removeprefix(f"{short_name_of(base)} ")
         axes.plot(curve.x, curve.y, linewidth=1.1, marker=_dot(curve), label=label, **_style(place))
-    axes.plot(main.x, main.y, color=RIGHT, linewidth=1.8, marker="o", markersize=3)
     points = [(y, x) for x, y in zip(main.x, main.y, strict=True) if not math.isnan(y)]
     if not points:
         return
@@ -176,7 +182,7 @@ def _draw_measures(axes: Axes, panel: Panel) -> None:
     axes.set_ylim(max(0.0, low - margin), high + 2.2 * margin)
     axes.plot(
         [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
-        label=f"best {_with_percent(base, best[0])}, epoch {best[1]:g}", clip_on=False,
+        label=f"best {_with_percent(base, best[0])}, epoch {best[1]:g}", clip_on=False, zorder=3,
     )  # fmt: skip
     axes.legend(frameon=False, fontsize=8 if len(panel.curves) < 4 else 7, markerscale=0.6)
 

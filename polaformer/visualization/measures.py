@@ -56,6 +56,12 @@ def short_name_of(key: str) -> str:
     return {"mean_class": "mean accuracy per class"}.get(key, key)
 
 
+def mean_over(key: str) -> str | None:
+    """What a measure is the mean of, where its name leaves that out: an AP, of its thresholds."""
+    ap = _AP.fullmatch(plain_key(key))
+    return "mean over IoU 0.50 to 0.95" if ap and ap["part"] is None else None
+
+
 def long_name(key: str) -> str:
     """The name of a measure at the head of a row, with its unit."""
     plain = plain_key(key)
@@ -64,8 +70,8 @@ def long_name(key: str) -> str:
     if plain == "mean_class":
         return "mean of the accuracies per class (%)"
     ap = _AP.fullmatch(plain)
-    if ap and ap["kind"] in _AP_KINDS and ap["part"] is None:
-        return f"{_AP_KINDS[ap['kind']]} (mean over IoU 0.50 to 0.95)"
+    if ap and ap["kind"] in _AP_KINDS and (mean := mean_over(plain)):
+        return f"{_AP_KINDS[ap['kind']]} ({mean})"
     ar = _AR.fullmatch(plain)
     if ar:
         return f"{_AP_KINDS[ar['kind']].split()[0]} recall, at most {ar['limit']} per image"

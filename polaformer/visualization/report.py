@@ -112,23 +112,44 @@ def _head(results: RunResults) -> Iterator[str]:
 
 def _headline(results: RunResults) -> str:
     key = results.main
-    if key is None:
-        return "No test result yet"
-    if results.tested_before or (results.score is None and key not in results.measured):
-        measured = [
-            (value, val_epoch(record) or 0.0)
-            for record in results.validations
-            if (value := finite(record.get(key))) is not None
-        ]
-        if not measured:
-            return "No result of this run yet" if results.tested_before else "No test result yet"
-        best, epoch = max(measured, key=lambda result: result[0])
-        text = f"{with_unit(key, best)} in validation, epoch {epoch:.0f}"
-        return text if results.tested_before else f"No test result yet; {text}"
-    count = finite(results.metrics.get("n", results.metrics.get("num_images")))
+    if results.tested_before or key is None or key not in results.measured:
+        validated = _best_validation(results)
+        if results.tested_before:
+            return validated or "No result of this run yet"
+        return "; ".join([_without_result(results), *([validated] if validated else [])])
+    count = _tested_images(results)
     text = with_unit(key, results.score)
     form = " with test-time augmentation" if results.metrics.get("tta") else ""
     return text if count is None else f"{text} on {count:.0f} test images{form}"
+
+
+def _best_validation(results: RunResults) -> str | None:
+    """The best of the main measure in the validations of the run."""
+    key = results.main
+    if key is None:
+        return None
+    measured = [
+        (value, val_epoch(record) or 0.0)
+        for record in results.validations
+        if (value := finite(record.get(key))) is not None
+    ]
+    if not measured:
+        return None
+    best, epoch = max(measured, key=lambda result: result[0])
+    return f"{with_unit(key, best)} in validation, epoch {epoch:.0f}"
+
+
+def _without_result(results: RunResults) -> str:
+    """What is said where no test has measured anything: there was none, or nothing to find."""
+    count = _tested_images(results)
+    if results.measured or count is None:
+        return "No test result yet"
+    objects = " without any object" if results.metrics.get("num_objects") == 0 else ""
+    return f"Tested on {count:.0f} images{objects}: nothing to measure"
+
+
+def _tested_images(results: RunResults) -> float | None:
+    return finite(results.metrics.get("n", results.metrics.get("num_images")))
 
 
 def _problems(results: RunResults, undrawn: Sequence[str]) -> str:

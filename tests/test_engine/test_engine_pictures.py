@@ -18,7 +18,7 @@ from PIL import Image
 
 from polaformer.datasets.coco import CocoDataset
 from polaformer.engine import drawers, launch
-from polaformer.engine.drawers import DetectionDrawer, _truth
+from polaformer.engine.drawers import DetectionDrawer, Kept, _truth
 from polaformer.engine.hooks import PictureHook, pictures
 from polaformer.engine.hooks.pictures import _choose
 from polaformer.engine.launch import TestOptions, TrainOptions
@@ -137,7 +137,7 @@ train_cfg = dict(type="polaformer.EpochTrainLoop", max_epochs=2)
 val_cfg = dict(type="polaformer.ValLoop")
 test_cfg = dict(type="polaformer.TestLoop")
 optim_wrapper = dict(type="OptimWrapper", optimizer=dict(type="SGD", lr=0.001))
-custom_hooks = [dict(type="polaformer.PictureHook", count=3)]
+default_hooks = dict(pictures=dict(type="polaformer.PictureHook", count=3))
 randomness = dict(seed=0)
 """
 
@@ -179,7 +179,7 @@ def test_a_picture_after_each_validation_and_after_a_test(config, trained, capsy
 
 
 def test_pictures_change_nothing_of_the_training(config, trained, tmp_path):
-    config.write_text(CONFIG.replace('[dict(type="polaformer.PictureHook", count=3)]', "[]"))
+    config.write_text(CONFIG.replace('dict(type="polaformer.PictureHook", count=3)', "None"))
     train(config, tmp_path / "without")
     assert not (tmp_path / "without" / "pictures").exists()
     one, other = (
@@ -198,7 +198,7 @@ def test_drawing_uses_no_random_numbers():
 
 
 def test_an_interval_and_the_last_epoch(config, tmp_path):
-    changes = {"custom_hooks.0.interval": 2, "train_cfg.max_epochs": 3}
+    changes = {"default_hooks.pictures.interval": 2, "train_cfg.max_epochs": 3}
     train(config, tmp_path / "run", **changes)
     assert names(tmp_path / "run") == ["epoch_2.png", "epoch_3.png"]
 
@@ -219,6 +219,17 @@ def test_a_picture_that_fails_never_stops_a_run(config, tmp_path, monkeypatch, c
     runner = train(config, tmp_path / "run")
     assert runner.epoch == 2
     assert capsys.readouterr().out.count("no more pictures of predictions in this run: OSErr") == 1
+
+
+def test_a_validation_and_a_test_that_measure_nothing_say_so(config, tmp_path, monkeypatch, capsys):
+    """As of a set without any object."""
+    monkeypatch.setattr(ToyForms, "compute_metrics", lambda self, results: {})
+    train(config, tmp_path / "run", **{"train_cfg.max_epochs": 1})
+    options = {"checkpoint": tmp_path / "run" / "epoch_1.pth", "device": "cpu"}
+    launch.test(TestOptions(config, **options))
+    out = capsys.readouterr().out
+    assert "Epoch(val) [1]  nothing could be measured" in out
+    assert "Test  nothing could be measured" in out
 
 
 def test_predictions_of_another_form_never_stop_a_run(config, tmp_path, monkeypatch, capsys):
@@ -251,25 +262,66 @@ def instances(count, best=0.9, **more):
 
 def test_what_is_kept_of_predictions():
     drawer = DetectionDrawer(score_thr=0.25)
-    things, note = drawer.keep(instances(4, best=0.75))
-    assert [round(thing.score, 6) for thing in things] == [0.75, 0.5, 0.25]
-    assert things[1] == Thing((0.0, 1.0, 2.0, 3.0), 1, "", things[1].score)
-    assert note == "score 0.25 or more"
-    assert drawer.keep(instances(0)) == ([], "score 0.25 or more")
-    assert drawer.keep(instances(3, best=0.125)) == ([], "best score 0.12")
-    things, note = drawer.keep(instances(1000, best=1.0))
-    assert (len(things), note) == (MAX_OBJECTS, "the best of 750")
+    kept = drawer.keep(instances(4, best=0.75))
+    assert [round(thing.score, 6) for thing in kept.things] == [0.75, 0.5, 0.25]
+    assert kept.things[1] == Thing((0.0, 1.0, 2.0, 3.0), 1, "", kept.things[1].score)
+    assert kept.note == "score 0.25 or more"
+    assert drawer.keep(instances(0)) == Kept([], "none of any score", masks=False)
+    assert drawer.keep(instances(3, best=0.125)) == Kept([], "best score 0.12", masks=False)
+    kept = drawer.keep(instances(1000, best=1.0))
+    assert (len(kept.things), kept.note) == (MAX_OBJECTS, "the best of 750")
     assert not drawer.knows({"scores": torch.zeros(3)})
-    half = drawer.keep(instances(2, scores=torch.tensor([0.5, 0.25]).bfloat16()))[0]
+    half = drawer.keep(instances(2, scores=torch.tensor([0.5, 0.25]).bfloat16())).things
     assert [thing.score for thing in half] == [0.5, 0.25]
 
 
 def test_masks_are_kept_small():
     masks = torch.zeros(2, 3000, 2000, dtype=torch.bool)
     masks[0, :1500] = True
-    (thing,), _ = DetectionDrawer(0.5).keep(instances(2, masks=masks))
+    kept = DetectionDrawer(0.5).keep(instances(2, masks=masks))
+    (thing,) = kept.things
+    assert kept.masks
     assert thing.mask.shape == (375, 250)
     assert thing.mask.mean() == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("with_masks", [True, False])
+def test_true_masks_are_drawn_before_the_model_is_sure_of_any(
+    coco, tmp_path, monkeypatch, with_masks
+):
+    """Early in training no prediction reaches the threshold, and the truth is the same."""
+    drawn = []
+    monkeypatch.setattr(drawers, "draw_detections", lambda scenes, *_, **__: drawn.extend(scenes))
+    masks = {"masks": torch.zeros(3, HEIGHT, WIDTH, dtype=torch.bool)} if with_masks else {}
+    drawer = DetectionDrawer(0.5)
+    kept = drawer.keep(instances(3, best=0.1, **masks))
+    chosen = _choose(coco, 1)
+    drawer.draw([(chosen[10], kept)], coco.metainfo, tmp_path / "p.png", "early")
+    assert drawn[0].predicted == []
+    assert [one.mask is not None for one in drawn[0].truth] == [with_masks] * 2
+
+
+class DotDrawer:
+    """Draws a file of one byte for each image that was predicted."""
+
+    def __init__(self, score_thr):
+        self.score_thr = score_thr
+
+    def knows(self, sample):
+        return "pred_instances" in sample
+
+    def keep(self, sample):
+        return "."
+
+    def draw(self, shown, meta, out, title):
+        out.parent.mkdir(exist_ok=True)
+        out.write_text("".join(kept for _, kept in shown))
+
+
+def test_a_drawer_of_another_task_is_one_entry_of_a_list(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(drawers, "DRAWERS", [DotDrawer, *drawers.DRAWERS])
+    train(config, tmp_path / "run", **{"train_cfg.max_epochs": 1})
+    assert (tmp_path / "run" / "pictures" / "epoch_1.png").read_text() == "..."
 
 
 @pytest.mark.parametrize(

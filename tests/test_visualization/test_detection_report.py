@@ -107,6 +107,18 @@ def test_a_measure_that_does_not_exist_is_said(detection_run: Path) -> None:
     assert "n/a box AP on 7 test images" in page_of(detection_run)
 
 
+@pytest.mark.parametrize("validated", [True, False])
+def test_a_test_that_could_measure_nothing_is_a_test(detection_run: Path, validated: bool) -> None:
+    """As of a set without any object."""
+    write(detection_run, "metrics.json", {"metrics": {}, "num_images": 5, "num_objects": 0})
+    if not validated:
+        (detection_run / "scalars.json").write_text('{"lr": 0.1, "loss": 1.0, "step": 1}\n')
+    html = page_of(detection_run)
+    assert "No test result yet" not in html
+    end = "; 0.7500 box AP in validation, epoch 2" if validated else ""
+    assert f"Tested on 5 images without any object: nothing to measure{end}</p>" in html
+
+
 def test_a_test_with_augmentation_says_so(detection_run: Path) -> None:
     content = json.loads((detection_run / "metrics.json").read_text())
     write(detection_run, "metrics.json", {**content, "tta": True})
@@ -139,7 +151,11 @@ def test_curves_have_a_panel_for_each_family(
     assert parts == ["loss_rpn_cls", "loss_bbox", "s0.loss_mask"]
     boxes = drawn[0].axes[2]
     assert len(boxes.lines) == len(MEASURES) / 2 + 1  # one marks the best
-    assert "best 0.7500, epoch 2" in [text.get_text() for text in boxes.get_legend().get_texts()]
+    for axes in drawn[0].axes[2:4]:
+        named = [text.get_text() for text in axes.get_legend().get_texts()]
+        assert named[0] == "mean over IoU 0.50 to 0.95"
+        assert named[1] == "at IoU 0.50"
+        assert named[-1] == "best 0.7500, epoch 2"
 
 
 @pytest.mark.parametrize("count", [1, 31, 80, 300])

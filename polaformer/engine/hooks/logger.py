@@ -10,6 +10,8 @@ from mmengine.hooks import LoggerHook as _LoggerHook
 from polaformer.registry import HOOKS
 from polaformer.visualization.measures import line_of
 
+_NOTHING = "nothing could be measured"
+
 
 def numbers(metrics: dict | None) -> dict[str, float]:
     """The entries of ``metrics`` that are numbers."""
@@ -52,7 +54,7 @@ class LoggerHook(_LoggerHook):
         values = numbers(metrics)
         in_training = not (runner._train_loop is None or isinstance(runner._train_loop, dict))
         epoch, iteration = (runner.epoch, runner.iter) if in_training else (0, 0)
-        runner.logger.info(f"Epoch(val) [{epoch}]  {line_of(values)}")
+        runner.logger.info(f"Epoch(val) [{epoch}]  {line_of(values) or _NOTHING}")
         scalars: dict[str, float] = {f"val/{key}": value for key, value in values.items()}
         runner.visualizer.add_scalars(
             {**scalars, "epoch": epoch, "iter": iteration}, step=iteration
@@ -61,4 +63,4 @@ class LoggerHook(_LoggerHook):
     def after_test_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Log the metrics of the test."""
         if is_main_process():
-            runner.logger.info(f"Test  {line_of(numbers(metrics))}")
+            runner.logger.info(f"Test  {line_of(numbers(metrics)) or _NOTHING}")

@@ -10,7 +10,8 @@ from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from PIL import Image, ImageOps
 
-from polaformer.engine.drawers import DetectionDrawer, Drawer, Shown, entry
+from polaformer.engine import drawers
+from polaformer.engine.drawers import Drawer, Shown, entry
 from polaformer.engine.hooks.logger import numbers
 from polaformer.errors import UserError
 from polaformer.registry import HOOKS
@@ -26,7 +27,8 @@ class PictureHook(Hook):
 
     After each validation the main process writes ``pictures/epoch_N.png`` into the work folder,
     after a test ``pictures/test.png``. The images are the same every time, spread over the data
-    set. Predictions of a task without a drawer, such as classes of whole images, are passed over.
+    set. Predictions that no drawer of ``drawers.DRAWERS`` knows, such as classes of whole images,
+    are passed over.
     No random number is drawn, and a picture that fails never stops a run.
 
     Args:
@@ -49,7 +51,7 @@ class PictureHook(Hook):
             if not fits:
                 raise UserError(f"PictureHook.{name} is {value}; allowed: {allowed}")
         self.count, self.interval = count, interval
-        self.drawers: list[Drawer] = [DetectionDrawer(score_thr)]
+        self.drawers: list[Drawer] = [make(score_thr) for make in drawers.DRAWERS]
         self._choices: dict[int, dict[Any, Shown]] = {}
         self._wanted: dict[Any, Shown] = {}
         self._kept: dict[Any, Any] = {}
