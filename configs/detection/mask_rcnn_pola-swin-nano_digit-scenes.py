@@ -4,8 +4,9 @@ Commands:
 python tools/prepare_data.py digit-scenes
 OMP_NUM_THREADS=1 python tools/train.py configs/detection/mask_rcnn_pola-swin-nano_digit-scenes.py
 
-Expected: TODO
-Cost: TODO
+Expected: not measured.
+Cost: 2.67 M parameters; 0.31 G multiply-adds at 160x160 (backbone, neck, dense head); time not
+measured.
 """
 
 _base_ = [

@@ -4,8 +4,10 @@ Commands:
 python tools/prepare_data.py digit-scenes
 OMP_NUM_THREADS=1 python tools/train.py configs/detection/retinanet_pola-pvt-nano_digit-scenes.py
 
-Expected: TODO
-Cost: TODO
+Expected: box AP50 93.3 and 93.6, box AP 72.5 and 72.9 after the last epoch (measured, seeds 0 and
+1; 200 scenes, on which sizes and schedule were chosen).
+Cost: 1.05 M parameters; 0.21 G multiply-adds at 160x160 (backbone, neck, head); 8 epochs take about
+440 s of CPU time with OMP_NUM_THREADS=1, validation included.
 """
 
 _base_ = [
