@@ -4,7 +4,7 @@ Command (one GPU): python tools/train.py configs/detection/cascade_mask_rcnn_pol
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/detection/cascade_mask_rcnn_pola-swin-t_3x_coco.py
 
-Expected: not published, not measured.
+Expected: not found here, not measured.
 Cost: 86.63 M parameters; 211.2 G multiply-adds at 800x1344 (backbone, neck, RPN);
 training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
 Drop path 0.2 as in Swin's released 3x configs.

@@ -4,7 +4,7 @@ Command (one GPU): python tools/train.py configs/detection/mask_rcnn_pola-pvt-m_
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/detection/mask_rcnn_pola-pvt-m_1x_coco.py
 
-Expected: not published, not measured.
+Expected: not found here, not measured.
 Cost: 59.62 M parameters; 275.4 G multiply-adds at 800x1344 (backbone, neck, RPN);
 training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
 Drop path 0.2 as in the released 1x configs of Agent-PVT.

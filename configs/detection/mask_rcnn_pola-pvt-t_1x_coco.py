@@ -4,7 +4,7 @@ Command (one GPU): python tools/train.py configs/detection/mask_rcnn_pola-pvt-t_
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/detection/mask_rcnn_pola-pvt-t_1x_coco.py
 
-Expected: not published, not measured.
+Expected: not found here, not measured.
 Cost: 32.58 M parameters; 156.3 G multiply-adds at 800x1344 (backbone, neck, RPN);
 training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
 Drop path 0.1 as in PVT's released detection code.

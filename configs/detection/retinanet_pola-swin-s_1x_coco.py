@@ -4,7 +4,7 @@ Command (one GPU): python tools/train.py configs/detection/retinanet_pola-swin-s
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/detection/retinanet_pola-swin-s_1x_coco.py
 
-Expected: not published, not measured.
+Expected: not found here, not measured.
 Cost: 60.77 M parameters; 356.9 G multiply-adds at 800x1344 (backbone, neck, head);
 training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
 Drop path 0.1 as in the released 1x config of Agent-Swin-S.

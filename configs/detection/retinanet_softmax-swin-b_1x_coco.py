@@ -4,7 +4,7 @@ Command (one GPU): python tools/train.py configs/detection/retinanet_softmax-swi
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/detection/retinanet_softmax-swin-b_1x_coco.py
 
-Expected: not published, not measured.
+Expected: not found here, not measured.
 Cost: 98.39 M parameters; 502.7 G multiply-adds at 800x1344 (backbone, neck, head);
 training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
 """
