@@ -19,6 +19,7 @@ from detection_toy import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("detector", ["retinanet", "mask_rcnn"])
 def test_any_number_of_processes_gives_the_same_results(trained, tmp_path, capfd, detector):
     path, folder = trained(detector)
@@ -52,6 +53,7 @@ def test_a_test_repeats_the_validation_and_itself(trained, tmp_path, capfd):
     assert set(runs[0]["per_class"]) == {"cat", "dog", "Bird"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "detector, stop",
     [("retinanet", 3), ("retinanet", 4), ("mask_rcnn", 5), ("cascade_mask_rcnn", 2)],
@@ -82,6 +84,7 @@ def test_stopped_and_resumed_equals_straight(det, tmp_path, capfd, detector, sto
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
+@pytest.mark.slow
 def test_resumed_after_a_whole_epoch_equals_straight(det, tmp_path, capfd):
     """The first epoch as a run of its own, with its validation."""
     path = recipe(tmp_path / "recipe.py", "retinanet", det)

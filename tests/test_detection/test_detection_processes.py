@@ -22,6 +22,8 @@ from detection_toy import (
     tool_in_processes,
 )
 
+pytestmark = pytest.mark.slow
+
 NOTED = """
 custom_imports = dict(imports=["detection_toy"])
 custom_hooks = [dict(type="polaformer.ToyRank")]
@@ -55,7 +57,6 @@ def test_background_only_on_two_processes(tmp_path, detector, empty):
     agreed(tmp_path / "run", output[0], SHARES[empty])
 
 
-@pytest.mark.slow
 def test_background_only_by_torchrun(tmp_path):
     """As the README starts several processes; the tests above fork instead, to save imports."""
     data = make_data(tmp_path / "data", [(128, 96)] * 4, empty=(1, 2))
