@@ -101,7 +101,7 @@ class _Check:
             self._schedule,
             self._parts,
             lambda: self._problems(rules.hooks(self.cfg, self._num_classes())),
-            lambda: self._problems(pipelines.unpacked(self.cfg)),
+            lambda: self._problems(pipelines.unpacked(self.cfg, self.wrong)),
             self._learning_rate,
             self._model,
         ):
@@ -221,8 +221,7 @@ class _Check:
     def _model(self) -> None:
         model, mistakes = trial.build_model(self.cfg, self.wrong)
         self._problems(mistakes)
-        if not self._touched("optim_wrapper"):
-            self._problems(trial.optimizer_mistakes(self.cfg, model))
+        self._problems(trial.optimizer_mistakes(self.cfg, model, frozenset(self.wrong)))
         self._problems(metrics.masks(self.cfg, model))
         if model is None:
             return

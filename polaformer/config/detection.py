@@ -65,6 +65,9 @@ def mismatches(model: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]:
     if not isinstance(getattr(backbone, "channels", None), tuple) or not necks:
         return
     yield from _neck(backbone, necks[0], cfg)
+    for index in range(1, len(necks)):
+        before = _out_width(necks[:index])
+        yield from _width(f"model.neck.{index}", necks[index], before, "the neck before it gives")
     width, strides = _out_width(necks), _strides(backbone, necks)
     for name in ("rpn_head", "bbox_head"):
         head = getattr(model, name, None)
@@ -89,11 +92,8 @@ def necks_of(model: Any) -> list[Any]:
 
 def _out_width(necks: Sequence[Any]) -> Any:
     """Channels of the maps that the last neck gives; some keep those they are given."""
-    for neck in reversed(necks):
-        for name in ("out_channels", "in_channels"):
-            if isinstance(getattr(neck, name, None), int):
-                return getattr(neck, name)
-    return None
+    widths = [getattr(neck, "out_channels", None) for neck in necks]
+    return next((width for width in reversed(widths) if isinstance(width, int)), None)
 
 
 def _neck(backbone: Any, neck: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]:

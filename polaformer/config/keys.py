@@ -8,14 +8,13 @@ from typing import Any
 
 from polaformer.config import schema
 from polaformer.config.detector_keys import POPPED, REGISTERED, Model, keys_read
+from polaformer.config.names import nearest_type, own_names
 from polaformer.config.shapes import misshapen
 from polaformer.config.signatures import (
     INJECTED,
     Keywords,
     keywords_of,
     mismatch,
-    nearest_type,
-    own_names,
     resolve,
     resolve_anywhere,
 )
@@ -113,6 +112,10 @@ def _dict(path: str, value: Mapping, kind: str | None, context: Context) -> Iter
         yield accepted
     elif accepted is not None:
         yield from _keywords(path, value, *accepted)
+    for name in value:
+        if _misspelt_instruction(name):
+            hint = did_you_mean(str(name), sorted(INTERNAL - {"type"}))
+            yield Finding(f"{path}.{name}", f"no instruction for merging is named so; {hint}")
     if value.get("type") in FOREIGN:
         return
     for key, child in value.items():
@@ -204,9 +207,18 @@ def _unknown_type(key: str, name: Any, kind: str, scope: str | None = None) -> F
     return Finding(key, f"no {what} is named '{name}'; {hint}")
 
 
+def _misspelt_instruction(name: Any) -> bool:
+    return (
+        isinstance(name, str)
+        and name.startswith("_")
+        and name not in INTERNAL
+        and bool(did_you_mean(name, INTERNAL - {"type"}))
+    )
+
+
 def _keywords(path: str, value: Mapping, owner: str, keys: Keywords) -> Iterator[Finding]:
     for name, item in value.items():
-        if name in INTERNAL:
+        if name in INTERNAL or _misspelt_instruction(name):
             continue
         if not keys.accepts(str(name)):
             yield Finding(f"{path}.{name}", unknown_keyword(owner, str(name), keys))

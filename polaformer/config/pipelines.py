@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from polaformer.config import schema
@@ -53,8 +53,11 @@ def kind_of(step: Any) -> str:
     return name.rpartition(".")[2] if isinstance(name, str) else getattr(name, "__name__", "")
 
 
-def unpacked(cfg: Mapping[str, Any]) -> Iterator[Finding]:
-    """A detector reads what PackDetInputs makes, so every pipeline of its data ends with that."""
+def unpacked(cfg: Mapping[str, Any], wrong: Collection[str]) -> Iterator[Finding]:
+    """A detector reads what PackDetInputs makes, so every pipeline of its data ends with that.
+
+    A pipeline with an unknown type, of which ``wrong`` has the key, may have it misspelt.
+    """
     if cfg.get("custom_imports") is not None:  # transforms of the user's own may pack as well
         return
     mixed: list[str] = []
@@ -62,6 +65,8 @@ def unpacked(cfg: Mapping[str, Any]) -> Iterator[Finding]:
         if kind_of(dataset) == _MIXING:
             mixed.append(f"{key}.")
         if kind_of(dataset) != "CocoDataset" or key.startswith(tuple(mixed)):
+            continue
+        if any(k.startswith(f"{key}.pipeline.") and k.endswith(".type") for k in wrong):
             continue
         if not any(name.startswith("Pack") for name in _kinds(dataset.get("pipeline"))):
             where = f"{key}.pipeline" if dataset.get("pipeline") else key

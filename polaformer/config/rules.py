@@ -223,7 +223,8 @@ def _one_schedule(
     late = [m for m in milestones if isinstance(m, int) and m >= length] if milestones else []
     if late:
         text = f"{', '.join(map(str, late))} never come: training ends after {length} {unit}"
-        notes.append(Finding(f"{key}.milestones", text))
+        none = len(late) == len(milestones)
+        (problems if none else notes).append(Finding(f"{key}.milestones", text))
 
 
 def hooks(cfg: Mapping[str, Any], num_classes: int | None) -> Iterator[Finding]:

@@ -89,10 +89,10 @@ def resolve(name: Any, kind: str, scope: str | None) -> Callable[..., Any] | Non
     prefix, dot, _ = name.partition(".")
     if dot and prefix == "polaformer":  # no need to load another package for one of ours
         scope = prefix
-    return _get(_scoped(kind, scope), name)
+    return _get(registry_of(kind, scope), name)
 
 
-def _scoped(kind: str, scope: str | None) -> Any:
+def registry_of(kind: str, scope: str | None) -> Any:
     """The registry that a build of ``kind`` looks in under a default scope."""
     import mmengine.registry
 
@@ -117,47 +117,6 @@ def _get(registry: Any, name: str) -> Callable[..., Any] | None:
         return registry.get(name)
     except RuntimeError:
         return None
-
-
-def registered_names(kind: str, scope: str | None = None) -> list[str]:
-    """Names that ``type=`` may have in ``kind``: ours with their prefix, others without.
-
-    Others are mmengine's and those of the package that is the default ``scope``.
-    """
-    import mmengine.registry
-
-    if kind == "ATTENTIONS":
-        return own_names(kind)
-    root = getattr(mmengine.registry, kind)
-    scoped = _scoped(kind, scope) if scope not in (None, "polaformer") else root
-    if scoped is not root:
-        scoped.import_from_location()
-    return own_names(kind) + sorted({*root.module_dict, *scoped.module_dict})
-
-
-def own_names(kind: str) -> list[str]:
-    """Names of this package in ``kind``, as a config writes them."""
-    import polaformer.registry as ours
-
-    own = getattr(ours, kind, None)
-    if own is None:
-        return []
-    prefix = "" if kind == "ATTENTIONS" else "polaformer."
-    return [f"{prefix}{name}" for name in own.names()]
-
-
-def nearest_type(name: str, kind: str, scope: str | None = None) -> str | None:
-    """The registered name most like ``name``, comparing without scope prefixes too."""
-    names = registered_names(kind, scope)
-    by_tail = {full.rpartition(".")[2]: full for full in reversed(names)}
-    tail = name.rpartition(".")[2]
-    if tail in by_tail:  # only the prefix is wrong
-        return by_tail[tail]
-    match = nearest(name, names)
-    if match is None:
-        near = nearest(tail, by_tail)
-        match = by_tail[near] if near else None
-    return match
 
 
 @lru_cache(maxsize=512)

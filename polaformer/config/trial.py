@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
@@ -117,11 +117,24 @@ def cost_of(
         return None, [Finding("model", text)]
 
 
-def optimizer_mistakes(cfg: Mapping[str, Any], model: Any) -> list[Finding]:
-    """What the optimiser's constructor refuses; with a model also what does not fit it."""
+def optimizer_mistakes(
+    cfg: Mapping[str, Any], model: Any, wrong: Collection[str] = ()
+) -> list[Finding]:
+    """What the optimiser's constructor refuses; with a model also what does not fit it.
+
+    Keys in ``wrong`` are left out, so that a mistake in one place does not hide the next.
+    """
     wrapper = cfg.get("optim_wrapper")
     if not isinstance(wrapper, Mapping) or wrapper.get("optimizer") is None:
         return []
+    known = [key for key in wrong if key.partition(".")[0] == "optim_wrapper"]
+    if any(key.count(".") == 0 or key.endswith((".optimizer", ".type")) for key in known):
+        return []
+    if known:
+        wrapper = copy.deepcopy(dict(wrapper))
+        _leave_out(wrapper, known)
+        if any(key.startswith("optim_wrapper.clip_grad") for key in known):
+            wrapper.pop("clip_grad", None)
     from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, DefaultScope
 
     half = ("dtype", "loss_scale", "use_fsdp")

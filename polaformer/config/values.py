@@ -55,6 +55,9 @@ _COUNT = Range(1, whole=True)
 _PREPROCESSOR = "model.data_preprocessor"
 _MIXUP = f"{_PREPROCESSOR}.mixup"
 
+_LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
+_DEPTHS = ("dataset", "dataset.dataset", "dataset.datasets.*")
+
 RANGES = {
     "randomness.seed": Range(0, MAX_SEED, whole=True),
     "auto_scale_lr.base_batch_size": _COUNT,
@@ -69,11 +72,11 @@ RANGES = {
     f"{_MIXUP}.switch_prob": _SHARE,
     f"{_MIXUP}.mixup_alpha": Range(0),
     f"{_MIXUP}.cutmix_alpha": Range(0),
+    **{f"{loader}.{data}.min_size": Range(0) for loader in _LOADERS for data in _DEPTHS},
 }
 """Dotted key -> numbers that are allowed there."""
 
 _CHECKS = ("auto", "decode", "header", "none")
-_LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "launcher": ("none", "pytorch", "slurm", "mpi"),

@@ -160,9 +160,8 @@ def test_a_misspelt_word_is_named_with_its_line(detectors, text, key, hint):
     ],
 )
 def test_transforms(detectors, step, key, sentence):
-    text = (
-        f"train_dataloader=dict(dataset=dict(pipeline=[dict(type='polaformer.LoadImage'), {step}]))"
-    )
+    steps = f"dict(type='polaformer.LoadImage'), {step}, dict(type='PackDetInputs')"
+    text = f"train_dataloader=dict(dataset=dict(pipeline=[{steps}]))"
     found = problems(detectors, text)
     where = "train_dataloader.dataset.pipeline.1" + (f".{key}" if key else "")
     assert len(found) == 1, found
@@ -239,3 +238,62 @@ def test_configs_inside_other_packages_are_refused(tree):
     (problem,) = check_file("child.py", sizes=False).problems
     assert problem.startswith("child.py:1: _base_ 'mmdet::")
     assert "not supported" in problem
+
+
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        (
+            "train_dataloader=dict(dataset=dict(min_size=-3))",
+            "train_dataloader.dataset.min_size (child.py:2): -3; allowed: 0 and more",
+        ),
+        (
+            "val_dataloader=dict(dataset=dict(pipeline=[dict(type='polaformer.LoadImage')]))",
+            "val_dataloader.dataset.pipeline (child.py:2): no step packs the image and its boxes; "
+            "end it with dict(type='PackDetInputs')",
+        ),
+        (
+            "param_scheduler=[dict(type='MultiStepLR', milestones=[20, 30])]",
+            "param_scheduler.0.milestones (child.py:2): 20, 30 never come: training ends after 12",
+        ),
+        (
+            "val_dataloader=dict(dataset=dict(data_prefix=dict(_delet_=True, img='val')))",
+            "val_dataloader.dataset.data_prefix._delet_ (child.py:2): no instruction for merging "
+            "is named so; did you mean '_delete_'?",
+        ),
+        (
+            "model=dict(neck=dict(_delet_=True, num_outs=5))",
+            "model.neck._delet_ (child.py:2): no instruction for merging",
+        ),
+    ],
+)
+def test_what_used_to_pass(detectors, text, line):
+    (problem,) = problems(detectors, text)
+    assert problem.startswith(line)
+
+
+def test_a_pipeline_may_pack_at_any_depth_and_after_a_mixture(detectors):
+    packing = "dict(type='RandomChoice', transforms=[[dict(type='PackDetInputs')]])"
+    load = "dict(type='polaformer.LoadImage')"
+    assert (
+        problems(
+            detectors,
+            f"""
+val_dataloader = dict(dataset=dict(pipeline=[{load}, {packing}]))
+train_dataloader = dict(dataset=dict(_delete_=True, type='MultiImageMixDataset',
+    dataset=dict(type='polaformer.CocoDataset', data_root='data/toy', ann_file='train.json',
+                 pipeline=[{load}, dict(type='LoadAnnotations', with_bbox=True)]),
+    pipeline=[dict(type='RandomFlip', prob=0.5), dict(type='PackDetInputs')]))
+""",
+        )
+        == []
+    )
+
+
+def test_a_mistake_beside_another_in_the_optimizer(detectors):
+    text = "optim_wrapper=dict(clip_grad=dict(max_nrm=1), paramwise_cfg=dict(decay_rul='usual'))"
+    found = problems(detectors, text)
+    assert len(found) == 3
+    assert any("did you mean 'max_norm'?" in problem for problem in found)
+    assert any("needs the keyword 'max_norm'" in problem for problem in found)
+    assert any("did you mean 'decay_rule'?" in problem for problem in found)

@@ -6,7 +6,8 @@ import pytest
 
 import polaformer.registry as ours
 from polaformer.config.check import check_file
-from polaformer.config.signatures import KINDS, keywords_of, nearest_type
+from polaformer.config.names import nearest_type
+from polaformer.config.signatures import KINDS, keywords_of
 
 
 def test_no_class_of_ours_takes_any_keyword():
