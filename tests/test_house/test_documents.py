@@ -15,7 +15,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
-    path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "data/README.md", "configs/*/README.md")
+    for path in ROOT.glob(pattern)
+)
+RECIPES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("configs/**/*.py", "configs/**/*.yml")
+    for path in ROOT.glob(pattern)
 )
 # Made by the reader while following the documents.
 MADE_BY_READER = {
@@ -60,7 +67,8 @@ def anchors(document: Path) -> set[str]:
 
 
 def test_the_documents_are_found() -> None:
-    assert {"README.md", "CHANGELOG.md", "docs/attention.md"} <= set(DOCUMENTS)
+    assert {"README.md", "CHANGELOG.md", "docs/attention.md", "data/README.md"} <= set(DOCUMENTS)
+    assert {"configs/classification/README.md", "configs/detection/README.md"} <= set(DOCUMENTS)
     assert len(commands()) > 15
     assert len(configs_in_documents()) > 6
 
@@ -91,6 +99,16 @@ def test_files_of_the_repository_that_are_named_exist(document: str) -> None:
 WRITTEN_IN_README = {"polaformer/attention/relu.py"}
 
 
+UNFINISHED = re.compile(r"\b(?:TODO|FIXME|XXX|TBD|LEAD|PICTURE|PLACEHOLDER)\b")
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *RECIPES])
+def test_nothing_is_left_to_be_filled_in(document: str) -> None:
+    lines = enumerate(text_of(document).splitlines(), start=1)
+    left = [f"{document}:{number}: {line}" for number, line in lines if UNFINISHED.search(line)]
+    assert left == []
+
+
 @lru_cache
 def help_of(tool: str, *subcommand: str) -> str:
     done = subprocess.run(
@@ -109,6 +127,8 @@ def test_commands_exist_and_know_their_options(document: str, line: str) -> None
     words = shlex.split(line)
     if words[0].endswith("python") and words[1] == "-m":
         return
+    if "=" in words[0]:  # a variable of the environment
+        words = words[1:]
     if words[0] == "torchrun":
         words = ["python", *words[words.index("tools/train.py") :]]
     assert words[0] in {"bash", "python"}, f"{document}: unknown program in '{line}'"
