@@ -1,3 +1,5 @@
+"""Fixtures of all tests of pictures and pages."""
+
 from __future__ import annotations
 
 from conftest_detection import detection_run

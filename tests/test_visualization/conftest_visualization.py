@@ -1,3 +1,5 @@
+"""A finished run of a classifier as the engine leaves it, and files of it."""
+
 from __future__ import annotations
 
 import json

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,6 @@ from polaformer.visualization.detections import (
     GAP,
     MAX_OBJECTS,
     PANEL,
-    _cell,
-    _panel,
     class_colour,
     mask_of,
     shrink,
@@ -32,13 +31,32 @@ def grey(width: int = WIDTH, height: int = HEIGHT) -> Image.Image:
     return Image.new("RGB", (width, height), (128, 128, 128))
 
 
-def pixels(image: Image.Image) -> np.ndarray:
-    return np.asarray(image.convert("RGB")).astype(int)
+@pytest.fixture
+def panels(tmp_path: Path) -> Callable[[Scene], list[np.ndarray]]:
+    """What ``draw_detections`` writes of one scene: its panels, true objects first."""
+
+    def draw(scene: Scene) -> list[np.ndarray]:
+        with Image.open(draw_detections([scene], tmp_path / "panels.png")) as image:
+            page = np.asarray(image.convert("RGB")).astype(int)
+        count, rest = divmod(page.shape[1] - GAP, PANEL + GAP)
+        assert rest == 0
+        rows = slice(page.shape[0] - GAP - HEIGHT, page.shape[0] - GAP)
+        lefts = [GAP + place * (PANEL + GAP) for place in range(count)]
+        return [page[rows, left : left + PANEL] for left in lefts]
+
+    return draw
 
 
-def test_a_box_stands_where_it_belongs() -> None:
+Panels = Callable[[Scene], list[np.ndarray]]
+
+
+def scene_of(*things: Thing) -> Scene:
+    return Scene(grey(), (WIDTH, HEIGHT), things)
+
+
+def test_a_box_stands_where_it_belongs(panels: Panels) -> None:
     thing = Thing((100.0, 60.0, 200.0, 120.0), 3, "cat")
-    panel = pixels(_panel(grey(), [thing], 1.0))
+    (panel,) = panels(scene_of(thing))
     drawn = np.abs(panel - np.array(class_colour(3))).sum(-1) == 0
     assert drawn[60:121, 100].all()
     assert drawn[60:121, 200].all()
@@ -48,32 +66,35 @@ def test_a_box_stands_where_it_belongs() -> None:
     assert drawn[46:59, 101].all()  # the name, above it
 
 
-def test_a_mask_tints_what_it_covers() -> None:
+def test_a_mask_tints_what_it_covers(panels: Panels) -> None:
     mask = np.zeros((HEIGHT, WIDTH), dtype=bool)
     mask[80:100, 120:180] = True
     thing = Thing((100.0, 60.0, 200.0, 120.0), 0, "cat", 0.9, mask)
-    panel = pixels(_panel(grey(), [thing], 1.0))
+    (panel,) = panels(scene_of(thing))
     assert (panel[90, 150] != 128).any()
     assert (panel[105:118, 110:190] == 128).all()
     small = Thing(thing.box, 0, "cat", 0.9, mask[::2, ::2])
-    assert (pixels(_panel(grey(), [small], 1.0))[90, 150] == panel[90, 150]).all()
+    (other,) = panels(scene_of(small))
+    assert (other[90, 150] == panel[90, 150]).all()
 
 
-def test_boxes_count_in_pixels_of_the_whole_image() -> None:
+def test_boxes_count_in_pixels_of_the_whole_image(panels: Panels) -> None:
     """A photograph of 3800 x 1900 that comes as a thumbnail: a tenth of its boxes."""
     thing = Thing((1000.0, 600.0, 2000.0, 1200.0), 3, "cat")
-    scene = Scene(grey(76, 38), (10 * WIDTH, 10 * HEIGHT), [thing], [thing])
-    cell = pixels(_cell(scene))
-    drawn = np.abs(cell - np.array(class_colour(3))).sum(-1) == 0
-    top = cell.shape[0] - HEIGHT
-    for left in (0, WIDTH + GAP):
-        assert drawn[top + 60 : top + 121, left + 100].all()
+    both = panels(Scene(grey(76, 38), (10 * WIDTH, 10 * HEIGHT), [thing], [thing]))
+    assert len(both) == 2
+    for panel in both:
+        drawn = np.abs(panel - np.array(class_colour(3))).sum(-1) == 0
+        assert drawn[60:121, 100].all()
+        assert not drawn[60:121, 90].any()
 
 
-def test_the_truth_stands_beside_the_prediction() -> None:
-    both = _cell(Scene(grey(), (WIDTH, HEIGHT), [], []))
-    alone = _cell(Scene(grey(), (WIDTH, HEIGHT), []))
-    assert both.width == 2 * alone.width + GAP
+def test_the_truth_stands_beside_the_prediction_where_it_is_known(panels: Panels) -> None:
+    thing = Thing((100.0, 60.0, 200.0, 120.0), 3, "cat")
+    true, predicted = panels(Scene(grey(), (WIDTH, HEIGHT), [], [thing]))
+    assert (true[90, 100] == np.array(class_colour(3))).all()
+    assert (predicted == 128).all()
+    assert len(panels(scene_of(thing))) == 1
 
 
 ODD = [
@@ -98,10 +119,10 @@ def test_odd_objects_and_sizes(tmp_path: Path, things: list[Thing], size: tuple[
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_of_many_the_best_are_drawn() -> None:
+def test_of_many_the_best_are_drawn(panels: Panels) -> None:
     many = [Thing((5, 5, 50, 50), 1, "x", 0.1)] * MAX_OBJECTS
     best = Thing((300, 100, 350, 150), 7, "x", 0.9)
-    panel = pixels(_panel(grey(), [*many, best, *many], 1.0))
+    (panel,) = panels(scene_of(*many, best, *many))
     assert (panel[149, 325] == np.array(class_colour(7))).all()
 
 

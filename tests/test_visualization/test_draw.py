@@ -1,3 +1,5 @@
+"""Pictures of a classifier: predictions, curves, confusion matrix."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Names, units and order of what is measured."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""The page of a classifier's run, whole, unfinished or broken."""
+
 from __future__ import annotations
 
 import errno

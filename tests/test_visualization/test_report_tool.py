@@ -1,3 +1,5 @@
+"""``tools/report.py``: what it writes, says and refuses."""
+
 from __future__ import annotations
 
 import importlib.util

@@ -1,3 +1,5 @@
+"""What is read of a work directory, whatever is missing from it."""
+
 from __future__ import annotations
 
 import json
