@@ -478,3 +478,16 @@ def test_tables_of_detection_give_the_measured_size(row):
     if row["source"]:
         assert row["source"] in line
         assert name not in COCO or row["source"] in docstring
+
+
+@pytest.mark.parametrize("backbone", VARIANTS)
+def test_the_model_card_gives_the_same_sizes(backbone):
+    family, size = backbone.split("-")
+    title = f"{BACKBONES[family].removeprefix('polaformer.')} {SIZES[size]}"
+    card = (ROOT / "MODEL_CARD.md").read_text(encoding="utf-8").split("## Detectors")[1]
+    measured = {row["config"].removesuffix(".py"): row for row in rows()}
+    cells = []
+    for schedule in ("retinanet_{}_1x", "mask_rcnn_{}_3x", "cascade_mask_rcnn_{}_3x"):
+        row = measured[f"{schedule.format(f'pola-{backbone}')}_coco"]
+        cells.append(f"{row['params_m']:.2f} / {row['macs_g']:.1f}")
+    assert f"| {title} | {' | '.join(cells)} |" in card

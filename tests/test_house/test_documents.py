@@ -186,6 +186,17 @@ def test_configs_load(document: str, body: str, configs: Path) -> None:
     assert model.type == load_config(folder / base).model.type
 
 
+@pytest.mark.parametrize(
+    "recipe", ["classification/pola-pvt-nano_digits", "detection/mask_rcnn_pola-swin-t_1x_coco"]
+)
+def test_the_table_of_top_level_keys_has_those_of_the_recipes(recipe: str) -> None:
+    from polaformer.config.load import load_config
+
+    table = text_of("docs/configs.md").split("## Keys at the top level")[1]
+    named = set(re.findall(r"`(\w+)`", table))
+    assert {"classes", *load_config(ROOT / "configs" / f"{recipe}.py")} <= named
+
+
 @pytest.mark.usefixtures("relu")
 def test_the_attention_of_the_readme_works_in_a_backbone() -> None:
     import torch
