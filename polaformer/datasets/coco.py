@@ -19,8 +19,9 @@ from PIL import Image
 
 from polaformer.coco_format import CocoFile, no_garbage_collection, read_coco
 from polaformer.datasets.coco_classes import asked_classes, choose_categories
-from polaformer.datasets.coco_items import Instances, mask_use
+from polaformer.datasets.coco_items import Instances
 from polaformer.datasets.coco_pictures import Pictures, checked_prefix, image_folder
+from polaformer.datasets.coco_pipeline import mask_use, shortest_edge, vanishing
 from polaformer.datasets.coco_report import oddities, pipeline_failure, why_no_object
 from polaformer.datasets.decode import BadImage, decode_rgb
 from polaformer.datasets.integrity import SampleError, reason
@@ -61,7 +62,8 @@ class CocoDataset(BaseDataset):
         on_error: 'stop' raises UserError naming every bad image file; 'skip' leaves them out.
         check: what is looked at before training: 'decode' every file, 'header' (and decode what
             has no end mark), 'none' or None, or 'auto': decode up to ``check_limit`` images,
-            headers up to 200,000. A picture that has not the recorded width and height is bad, too.
+            headers up to 200,000. A picture that has not the recorded width and height is bad, too,
+            and always one so thin that the pipeline's resizing leaves nothing of a side.
         test_mode: every image is used, and a pipeline that gives None is an error.
     """
 
@@ -94,6 +96,7 @@ class CocoDataset(BaseDataset):
         self.skipped: list[tuple[str, str]] = []
         self._asked = asked_classes(classes, metainfo)
         self._masks = mask_use(pipeline)
+        self._edge = shortest_edge(pipeline)
         self._given_file = os.path.expanduser(ann_file)
         self._told: set[int] = set()
         self._fingerprint: str | None = None
@@ -152,12 +155,15 @@ class CocoDataset(BaseDataset):
         packed: list[bytes] = []
         labels: list[list[int]] = []
         kept: list[int] = []
+        thin: dict[int, str] = {}
         for i, image in enumerate(coco.images):
             size = (image["width"], image["height"]) if image["width"] else pictures.size(i)
             instances = made.of(coco.by_image[image["id"]], size)
             found = [one["bbox_label"] for one in instances if not one["ignore_flag"]]
             if self._leave_out(size, found):
                 continue
+            if size and self._edge and (why := vanishing(size, self._edge)):
+                thin[len(kept)] = why
             width, height = size or (None, None)
             item = {
                 "img_path": pictures.path(i),
@@ -171,7 +177,7 @@ class CocoDataset(BaseDataset):
             kept.append(i)
         if not kept:
             raise UserError(f"{self.ann_file}: no image is left: {self._why_none(coco, made)}")
-        good = self._good(pictures, kept, coco)
+        good = self._good(pictures, kept, coco, thin)
         self._count([labels[i] for i in good])
         if not self.test_mode and not self._objects.any():
             raise UserError(
@@ -198,12 +204,15 @@ class CocoDataset(BaseDataset):
         dropped = f"{self._counts['dropped']} are without objects ({why_no_object(coco, made)})"
         return f"of {len(coco.images)} in the file, {small} and {dropped}"
 
-    def _good(self, pictures: Pictures, kept: list[int], coco: CocoFile) -> list[int]:
-        """Positions in ``kept`` of the readable images; with on_error='stop' all, or UserError."""
+    def _good(
+        self, pictures: Pictures, kept: list[int], coco: CocoFile, thin: Mapping[int, str]
+    ) -> list[int]:
+        """Positions in ``kept`` of the usable images; with on_error='stop' all, or UserError."""
         chosen = Pictures(self._folder, [pictures.reader.names[i] for i in kept])
         recorded = [(coco.images[i]["width"], coco.images[i]["height"]) for i in kept]
         sizes = [None if size[0] is None else size for size in recorded]
-        bad = chosen.bad(self.check, self.check_limit, sizes, self.ann_file)
+        unread = chosen.bad(self.check, self.check_limit, sizes, self.ann_file)
+        bad = sorted({**thin, **dict(unread)}.items())
         if bad and (self.on_error == "stop" or len(bad) == len(kept)):
             remedy = "mend or remove them, or train on the rest with on_error='skip'"
             hint = remedy if len(bad) < len(kept) else "not a single image is good"

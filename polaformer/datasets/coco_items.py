@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from polaformer.coco_format import OUTSIDE, Id
@@ -15,45 +15,12 @@ NO_MASK = "object without a usable mask, now a region to ignore"
 _SMALL_SIDE, _SMALL_AREA = 4, 16
 
 
-def mask_use(pipeline: Any) -> str:
-    """What a pipeline does with masks: 'none', 'any', or 'polygons' if it takes nothing else.
-
-    An empty pipeline shows the items themselves: 'optional'.
-    """
-    steps = list(_steps(pipeline))
-    if not steps:
-        return "optional"
-    loading = [step for step in steps if _value(step, "with_mask", False)]
-    if not loading:
-        return "none"
-    return "any" if all(_value(step, "poly2mask", True) for step in loading) else "polygons"
-
-
-def _steps(pipeline: Any) -> Iterator[Any]:
-    """Every transform in a pipeline, also those inside of others, as config or object."""
-    if isinstance(pipeline, (list, tuple)):
-        for step in pipeline:
-            yield from _steps(step)
-    elif isinstance(pipeline, Mapping):
-        yield pipeline
-        for value in pipeline.values():
-            if isinstance(value, (list, tuple, Mapping)):
-                yield from _steps(value)
-    elif callable(pipeline):
-        yield pipeline
-        yield from _steps(list(getattr(pipeline, "transforms", ())))
-
-
-def _value(step: Any, name: str, default: Any) -> Any:
-    return step.get(name, default) if isinstance(step, Mapping) else getattr(step, name, default)
-
-
 class Instances:
     """Turns annotations into instances and counts what it meets.
 
     Args:
         labels: label of every category id that is trained.
-        masks: see ``mask_use``.
+        masks: see ``coco_pipeline.mask_use``.
     """
 
     def __init__(self, labels: Mapping[Id, int], masks: str) -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from polaformer.datasets import CocoDataset, LoadImage
-from polaformer.datasets.coco_items import mask_use
+from polaformer.datasets.coco_pipeline import mask_use, shortest_edge, vanishing
 from polaformer.datasets.integrity import SampleError
 from polaformer.engine.data import EpochSampler, SeededDataset
 from polaformer.engine.run_card import describe_data
@@ -461,6 +461,70 @@ def test_an_image_that_the_pipeline_drops_is_replaced_by_the_next(scene: Scene):
         scene.dataset(pipeline=[DropsImages(31)], test_mode=True)[2]
     with pytest.raises(SampleError, match="gives nothing for 6 images"):
         scene.dataset(pipeline=[DropsImages(11, 21, 31, 41, 51, 61)])[0]
+
+
+RESIZE = {"type": "Resize", "scale": (1333, 800), "keep_ratio": True}
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "edge"),
+    [
+        ([], None),
+        ([{**RESIZE, "keep_ratio": False}], None),
+        ([RESIZE], 1333),
+        ([{**RESIZE, "scale": 640}], 640),
+        (
+            [
+                {
+                    "type": "RandomChoiceResize",
+                    "scales": [(480, 1333), [400, 600]],
+                    "keep_ratio": True,
+                }
+            ],
+            600,
+        ),
+        ([{"type": "TTA", "transforms": [[RESIZE, {**RESIZE, "scale": (1000, 600)}]]}], 1000),
+    ],
+)
+def test_the_shortest_longer_edge_of_a_pipeline(pipeline, edge):
+    assert shortest_edge(pipeline) == edge
+
+
+@pytest.mark.parametrize(("long", "left"), [(2666, 1), (2667, 0), (3000, 0)])
+def test_the_bound_for_thin_pictures_is_that_of_mmcv(long, left):
+    """mmcv.image.geometric._scale_size: int(side * factor + 0.5); OpenCV refuses 0."""
+    assert int(1 * 1333 / long + 0.5) == left
+    for size in ((long, 1), (1, long)):
+        assert (vanishing(size, 1333) is None) == (left == 1)
+    assert vanishing((long, 2), 1333) is None
+
+
+@pytest.mark.parametrize("test_mode", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_picture_too_thin_for_the_pipeline_stops_before_training(
+    scene: Scene, test_mode, recorded
+):
+    Image.new("RGB", (3000, 1)).save(scene.root / "img/3.png")
+    scene.images[3].update({"width": 3000, "height": 1} if recorded else {"width": 0})
+    options = {"pipeline": [LoadImage(), Keeps()], "test_mode": test_mode}
+    with pytest.raises(UserError) as caught:
+        scene.dataset(**options)
+    assert "1 of 6 images are bad:" in str(caught.value)
+    assert f"{scene.root / 'img/3.png'}: 3000 x 1 pixels are too thin" in str(caught.value)
+    dataset = scene.dataset(on_error="skip", **options)
+    assert [name for name, _ in dataset.skipped] == ["3.png"]
+    assert len(dataset) == 5
+    if not test_mode:
+        assert len(scene.dataset(min_size=2, **options)) == 5
+
+
+class Keeps:
+    """Stands for mmdet's Resize."""
+
+    scale, keep_ratio = (1333, 800), True
+
+    def __call__(self, results: dict) -> dict:
+        return results
 
 
 class Fails:
