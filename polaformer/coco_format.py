@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import gc
-import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from polaformer.coco_ids import Id, Ids, as_id
+from polaformer.coco_json import no_garbage_collection, not_there, parsed
 from polaformer.coco_masks import mask_area, mask_box, normalise
-from polaformer.errors import UserError, nearest
+from polaformer.errors import UserError
 
 UNKNOWN_IMAGE = "annotation of an unknown image"
 UNKNOWN_CATEGORY = "annotation of an unknown category"
@@ -86,82 +84,18 @@ def read_coco(path: str | Path) -> CocoFile:
     """
     path = Path(path).expanduser().absolute()
     if not path.is_file():
-        raise UserError(_not_there(path))
+        raise UserError(not_there(path))
     status = path.stat()
     key = (str(path), status.st_size, status.st_mtime_ns)
     if key not in _kept:
         with no_garbage_collection():
-            content = _Reading(path, _parsed(path)).result()
+            content = _Reading(path, parsed(path)).result()
         if status.st_size > _KEPT_BYTES:
             return content
         for old in [k for k in _kept if k[0] == key[0]] + list(_kept)[: 1 - _KEPT_FILES]:
             _kept.pop(old, None)
         _kept[key] = content
     return _kept[key]
-
-
-def _not_there(path: Path) -> str:
-    if path.is_dir():
-        return f"{path} is a folder, not an annotation file"
-    try:
-        others = sorted(p.name for p in path.parent.iterdir() if p.suffix.lower() == ".json")
-    except OSError:
-        return f"there is no annotation file {path}: nor is there a folder {path.parent}"
-    match = nearest(path.stem, stems := [Path(name).stem for name in others])
-    hint = f"did you mean '{others[stems.index(match)]}'?" if match else ""
-    there = f"in its folder: {', '.join(others[:10])}" if others else "no .json is in its folder"
-    return f"there is no annotation file {path}; {hint + ' ' if hint else ''}{there}"
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """For millions of new objects without cycles: looking for garbage takes half of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def _parsed(path: Path) -> dict[str, Any]:
-    try:
-        raw = path.read_bytes()
-        text = raw.decode(json.detect_encoding(raw))
-        del raw  # hundreds of megabytes
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
-        raise UserError(
-            f"{path} is no JSON: line {error.lineno}, column {error.colno}: "
-            f"{'the file is cut short' if cut else error.msg}"
-        ) from error
-    except (ValueError, RecursionError) as error:  # no Unicode, numbers of thousands of digits
-        raise UserError(f"{path} is no JSON text ({type(error).__name__})") from error
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    return _with_tables(path, content)
-
-
-def _with_tables(path: Path, content: Any) -> dict[str, Any]:
-    if isinstance(content, list):
-        told = "a list, as results of a detector are"
-        raise UserError(f"{path} is {told}; a COCO file has images, annotations and categories")
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds {type(content).__name__}, not a COCO file")
-    for key in ("images", "categories", "annotations"):
-        value = content.get(key)
-        if value is None and (key == "annotations" or (key == "categories" and not _any(content))):
-            continue
-        if not isinstance(value, list):
-            there = ", ".join(map(str, list(content)[:10])) or "nothing"
-            raise UserError(f"{path} has no list '{key}', so it is no COCO file; it has: {there}")
-    return content
-
-
-def _any(content: dict[str, Any]) -> bool:
-    return bool(content.get("annotations"))
 
 
 class _Reading:

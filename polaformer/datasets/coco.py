@@ -17,7 +17,8 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from PIL import Image
 
-from polaformer.coco_format import CocoFile, no_garbage_collection, read_coco
+from polaformer.coco_format import CocoFile, read_coco
+from polaformer.coco_json import no_garbage_collection
 from polaformer.datasets.coco_classes import asked_classes, choose_categories
 from polaformer.datasets.coco_items import Instances
 from polaformer.datasets.coco_pictures import Pictures, checked_prefix, image_folder

@@ -320,6 +320,10 @@ def test_files_that_are_not_coco(tmp_path: Path):
         read_coco(tmp_path)
     with pytest.raises(UserError, match=r"no annotation file .*trian.json; did you mean 'train"):
         read_coco(tmp_path / "trian.json")
+    with pytest.raises(
+        UserError, match=r"no annotation file .*val.json; in its folder: train.json"
+    ):
+        read_coco(tmp_path / "val.json")
     with pytest.raises(UserError, match="nor is there a folder"):
         read_coco(tmp_path / "none" / "a.json")
 
