@@ -184,7 +184,15 @@ def _draw_measures(axes: Axes, panel: Panel) -> None:
         [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
         label=f"best {_with_percent(base, best[0])}, epoch {best[1]:g}", clip_on=False, zorder=3,
     )  # fmt: skip
-    axes.legend(frameon=False, fontsize=8 if len(panel.curves) < 4 else 7, markerscale=0.6)
+    if len(panel.curves) < 4:
+        axes.legend(frameon=False, fontsize=8, markerscale=0.6)
+        return
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top + 0.4 * (top - bottom))  # room for the names above the curves
+    axes.legend(
+        frameon=False, fontsize=7, markerscale=0.6, loc="upper left", ncols=2,
+        handlelength=1.5, columnspacing=1.0,
+    )  # fmt: skip
 
 
 def _with_percent(key: str, value: float) -> str:

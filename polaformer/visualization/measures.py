@@ -57,9 +57,9 @@ def short_name_of(key: str) -> str:
 
 
 def mean_over(key: str) -> str | None:
-    """What a measure is the mean of, where its name leaves that out: an AP, of its thresholds."""
+    """What a measure is the mean over, where its name leaves that out: of an AP, thresholds."""
     ap = _AP.fullmatch(plain_key(key))
-    return "mean over IoU 0.50 to 0.95" if ap and ap["part"] is None else None
+    return "IoU 0.50 to 0.95" if ap and ap["part"] is None else None
 
 
 def long_name(key: str) -> str:
@@ -71,7 +71,7 @@ def long_name(key: str) -> str:
         return "mean of the accuracies per class (%)"
     ap = _AP.fullmatch(plain)
     if ap and ap["kind"] in _AP_KINDS and (mean := mean_over(plain)):
-        return f"{_AP_KINDS[ap['kind']]} ({mean})"
+        return f"{_AP_KINDS[ap['kind']]} (mean over {mean})"
     ar = _AR.fullmatch(plain)
     if ar:
         return f"{_AP_KINDS[ar['kind']].split()[0]} recall, at most {ar['limit']} per image"

@@ -153,7 +153,7 @@ def test_curves_have_a_panel_for_each_family(
     assert len(boxes.lines) == len(MEASURES) / 2 + 1  # one marks the best
     for axes in drawn[0].axes[2:4]:
         named = [text.get_text() for text in axes.get_legend().get_texts()]
-        assert named[0] == "mean over IoU 0.50 to 0.95"
+        assert named[0] == "IoU 0.50 to 0.95"
         assert named[1] == "at IoU 0.50"
         assert named[-1] == "best 0.7500, epoch 2"
 
