@@ -8,11 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from polaformer.config import detection, metrics, pipelines, rules, trial
+from polaformer.config import detection, metrics, pipelines, rules, schema, trial
 from polaformer.config.data_sets import SPLITS, find_data, forget_listings
 from polaformer.config.input_size import largest_size, padded
 from polaformer.config.keys import Finding, find_mistakes
-from polaformer.config.load import CLI, Overrides, located, origins_of, read_config, where
+from polaformer.config.load import (
+    CLI,
+    Overrides,
+    located,
+    located_once,
+    origins_of,
+    read_config,
+    where,
+)
 from polaformer.config.measure import half_type, states_per_weight, training_memory
 from polaformer.config.parts import part_mistakes, transform_mistakes
 from polaformer.config.plan import Plan, Steps
@@ -82,7 +90,9 @@ class _Check:
         self.sizes = sizes
         source = origins_of(cfg).source
         self.plan = Plan(show(source.path) if source else "config")
-        self.wrong: set[str] = set()
+        conflicting = origins_of(cfg).conflicting  # told on loading
+        self.wrong = {key for key in conflicting if key.partition(".")[0] in schema.DATALOADERS}
+        self.told: set[Any] = set()
 
     def run(self) -> Plan:
         import polaformer.registry  # noqa: F401  (registers every name, applies the repairs)
@@ -92,6 +102,7 @@ class _Check:
             return self.plan
         for step in (
             lambda: self._problems(rules.missing_parts(self.cfg)),
+            lambda: self._problems(rules.stages(self.cfg)),
             self._weight_files,
             lambda: self._problems(transform_mistakes(self.cfg, self.wrong)),
             self._find_data,
@@ -124,13 +135,11 @@ class _Check:
 
     def _problems(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            line = located(self.cfg, finding)
             if finding.absent and not self.require_data:
-                self.plan.notes.append(line)
+                self.plan.notes.append(located(self.cfg, finding))
                 continue
             self.wrong.add(finding.key)
-            if line not in self.plan.problems:
-                self.plan.problems.append(line)
+            self.plan.problems += located_once(self.cfg, [finding], self.told)
 
     def _problem(self, key: str, text: str) -> None:
         self._problems([Finding(key, text)])

@@ -68,12 +68,13 @@ def mismatches(model: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]:
     for index in range(1, len(necks)):
         before = _out_width(necks[:index])
         yield from _width(f"model.neck.{index}", necks[index], before, "the neck before it gives")
+    number = "model.neck.0.num_outs" if _listed(cfg, "neck") else "model.neck.num_outs"
     width, strides = _out_width(necks), _strides(backbone, necks)
     for name in ("rpn_head", "bbox_head"):
         head = getattr(model, name, None)
         if head is not None:
             yield from _width(f"model.{name}", head, width, "the maps of the neck have")
-            yield from _anchors(f"model.{name}", head, strides, cfg.get(name))
+            yield from _anchors(f"model.{name}", head, strides, cfg.get(name), number)
     roi_head = getattr(model, "roi_head", None)
     if roi_head is not None:
         for kind in ("bbox", "mask"):
@@ -130,7 +131,9 @@ def _width(key: str, head: Any, width: Any, whose: str) -> Iterator[Finding]:
         yield Finding(f"{key}.in_channels", text)
 
 
-def _anchors(key: str, head: Any, strides: list[int] | None, cfg: Any) -> Iterator[Finding]:
+def _anchors(
+    key: str, head: Any, strides: list[int] | None, cfg: Any, because: str
+) -> Iterator[Finding]:
     generator = getattr(head, "prior_generator", None)
     given = [_single(stride) for stride in getattr(generator, "strides", ())]
     if strides is None or not given or given == strides:
@@ -140,7 +143,7 @@ def _anchors(key: str, head: Any, strides: list[int] | None, cfg: Any) -> Iterat
     takes = keywords_of(type(head)).names
     made = made or [name for name in _GENERATORS if name in takes and "strides" not in takes]
     # A head without anchors takes the strides itself.
-    yield Finding(".".join([key, *made[:1], "strides"]), text)
+    yield Finding(".".join([key, *made[:1], "strides"]), text, because=because)
 
 
 def _single(stride: Any) -> Any:

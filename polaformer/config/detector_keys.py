@@ -8,7 +8,7 @@ say so: a misspelt ``score_thr`` is an error after the first epoch, a misspelt `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,15 @@ ONE_STAGE: dict[str, tuple[str, ...]] = {
     ),
 }
 """Detectors with ``bbox_head`` at the top."""
+
+NUMBERS: dict[str, type] = {
+    **dict.fromkeys(("nms_pre", "nms_post", "max_per_img", "max_num", "split_thr"), int),
+    **dict.fromkeys(("min_bbox_size", "score_thr", "nms_thr", "mask_thr_binary"), float),
+    **dict.fromkeys(("allowed_border", "pos_weight", "iou_threshold", "score_threshold"), float),
+    **dict.fromkeys(("min_score", "sigma"), float),
+    **dict.fromkeys(("debug", "class_agnostic"), bool),
+}
+"""Keys of which every reader expects the same kind of value."""
 
 _BATCHED = ("type", "iou_threshold", "iou_thr", "class_agnostic", "split_thr", "offset")
 NMS_TYPES: dict[str, tuple[str, ...]] = {
@@ -120,7 +129,8 @@ def keys_read(
             hint = did_you_mean(name, types) or f"known: {', '.join(types)}"
             return f"no {what} is named '{name}'; {hint}"
         known = types[name]
-        return name, Keywords(known or (), is_open=known is None)
+        hints = _hints(known or ()) if last == "nms" else ()
+        return name, Keywords(known or (), is_open=known is None, hints=hints)
     if last == "upsample_cfg" and "type" not in value and _below_neck(path):
         return "interpolate", Keywords(_RESIZED)
     top, *below = (part for part in path.split(".") if not part.isdigit())
@@ -129,7 +139,11 @@ def keys_read(
         return None
     if model.foreign:  # their own keys are theirs; a near miss is a misspelt one all the same
         names = (*names, *(str(key) for key in value if not did_you_mean(str(key), names)))
-    return path, Keywords(names)
+    return path, Keywords(names, hints=_hints(names))
+
+
+def _hints(names: Iterable[str]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, NUMBERS[name]) for name in names if name in NUMBERS)
 
 
 def _below_neck(path: str) -> bool:

@@ -34,6 +34,8 @@ class Finding:
     text: str
     absent: bool = False
     """Whether it is a file that is not on this machine."""
+    because: str = ""
+    """Another key that may have to be changed instead."""
 
 
 def _words(kinds: tuple[type, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ class Origins:
     """Key -> the switch of the command line that sets it, such as ``--resume``."""
     expanded: set[str] = field(default_factory=set)
     """Keys whose value comes from the top-level key ``classes``."""
+    conflicting: set[str] = field(default_factory=set)
+    """Keys whose value conflicts with ``classes``."""
 
 
 def load_config(
@@ -70,7 +72,7 @@ def load_config(
         deterministic=deterministic,
         resume=resume,
     )
-    problems += [located(cfg, finding) for finding in find_mistakes(cfg)]
+    problems += located_once(cfg, find_mistakes(cfg))
     if problems:
         raise UserError("\n".join(dict.fromkeys(problems)))
     return cfg
@@ -94,8 +96,9 @@ def read_config(
     findings = apply_overrides(cfg, wanted)
     problems += refused + [f"{CLI} {f.key}: {f.text}" for f in findings]
     expanded, conflicts = expand_classes(cfg, source, wanted)
-    _remember(cfg, Origins(source, wanted, switched(presets), expanded))
-    problems += [located(cfg, finding) for finding in conflicts]
+    conflicting = {finding.key for finding in conflicts}
+    _remember(cfg, Origins(source, wanted, switched(presets), expanded, conflicting))
+    problems += located_once(cfg, conflicts)
     apply_presets(cfg, name=source.path.stem, **presets)
     return cfg, problems
 
@@ -133,7 +136,33 @@ def located(cfg: Any, finding: Finding) -> str:
     """A finding as one line: key, file and line, and the sentence."""
     place = _place(cfg, finding)
     line = f"{finding.key} ({place}): {finding.text}" if place else f"{finding.key}: {finding.text}"
-    return line + _left_over(cfg, finding)
+    return line + _left_over(cfg, finding) + _cause(cfg, finding, place)
+
+
+def located_once(cfg: Any, findings: Iterable[Finding], told: set[Any] | None = None) -> list[str]:
+    """Findings as lines; one written line that makes several entries has its mistake told once.
+
+    ``told`` is what was told before, and is added to.
+    """
+    told = set() if told is None else told
+    lines = []
+    for finding in findings:
+        place = _place(cfg, finding)
+        key = finding.key
+        if re.search(r":\d+$", place):  # entries of a comprehension, and val = test = dict(…)
+            key = re.sub(r"\.\d+(?=\.|$)", ".*", re.sub(r"^(val|test)_", "*_", key))
+        if (key, place, finding.text) not in told:
+            told.add((key, place, finding.text))
+            lines.append(located(cfg, finding))
+    return lines
+
+
+def _cause(cfg: Any, finding: Finding, place: str) -> str:
+    """The other key of a finding, where that was written in another file."""
+    there = where(cfg, finding.because) if finding.because else ""
+    if not there or there.rpartition(":")[0] == place.rpartition(":")[0]:
+        return ""
+    return f" (or change {finding.because} at {there})"
 
 
 def _place(cfg: Any, finding: Finding) -> str:
@@ -157,7 +186,9 @@ def _left_over(cfg: Any, finding: Finding) -> str:
     written = explain(source, finding.key)
     if len(kinds) < 2 or not written:
         return ""
-    if written[0].where.rpartition(":")[0] == kinds[0].where.rpartition(":")[0]:
+    files = [show(file.path) for file in source.chain()]
+    at, type_at = (files.index(one[0].where.rpartition(":")[0]) for one in (written, kinds))
+    if at <= type_at:  # written beside the type, or nearer than it
         return ""
     return f" (it comes from a base; add _delete_=True beside type at {kinds[0].where} to drop it)"
 

@@ -135,6 +135,31 @@ def _some(names: Any) -> str:
     return ", ".join(names[:4]) + (f", … ({len(names)})" if len(names) > 4 else "")
 
 
+_STAGED = ("bbox_head", "bbox_roi_extractor", "mask_head", "mask_roi_extractor")
+
+
+def stages(cfg: Mapping[str, Any]) -> Iterator[Finding]:
+    """A cascade has as many heads, loss weights and settings as stages."""
+    model = cfg.get("model")
+    roi_head = model.get("roi_head") if isinstance(model, Mapping) else None
+    number = roi_head.get("num_stages") if isinstance(roi_head, Mapping) else None
+    if not isinstance(number, int):
+        return
+    lists = {f"roi_head.{n}": roi_head.get(n) for n in (*_STAGED, "stage_loss_weights")}
+    training = model.get("train_cfg")
+    if isinstance(training, Mapping):
+        lists["train_cfg.rcnn"] = training.get("rcnn")
+    counts = {key: len(one) for key, one in lists.items() if isinstance(one, list | tuple)}
+    others = {key: count for key, count in counts.items() if count != number}
+    if others and len(others) == len(counts):  # the number is what has to be changed
+        told = ", ".join(f"{count} of {key}" for key, count in others.items())
+        yield Finding("model.roi_head.num_stages", f"{number}, but there are {told}")
+        return
+    for key, count in others.items():
+        text = f"{count} entries, but roi_head.num_stages is {number}; each stage needs one"
+        yield Finding(f"model.{key}", text)
+
+
 def batches(
     cfg: Mapping[str, Any], data: Mapping[str, DataFound], processes: int
 ) -> Iterator[Finding]:

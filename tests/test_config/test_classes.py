@@ -204,7 +204,25 @@ def test_one_value_for_two_loaders(tree):
         assert where(cfg, f"{loader}.dataset.roott") == "child.py:6"
     found = check_file("child.py", require_data=False, sizes=False).problems
     told = [line for line in found if "did you mean 'root'?" in line]
-    assert [line.split(" ")[0] for line in told] == [
-        "val_dataloader.dataset.roott",
-        "test_dataloader.dataset.roott",
-    ]
+    assert [line.split(" ")[0] for line in told] == ["val_dataloader.dataset.roott"]
+    # Two values of the command line are two mistakes.
+    options = [f"{loader}.batch_sise=2" for loader in ("val_dataloader", "test_dataloader")]
+    found = check_file("child.py", options, require_data=False, sizes=False).problems
+    assert len([line for line in found if "did you mean 'batch_size'?" in line]) == 2
+
+
+def test_no_base_is_blamed_for_the_users_own_word(tree):
+    middle = """
+        val_dataloader = dict(
+            sampler=dict(type='DefaultSampler', shuffle=False),
+            dataset=dict(type='polaformer.ImageFolder', root='data/toy'),
+        )
+        test_dataloader = val_dataloader
+        """
+    tree.child(middle, name="middle.py")
+    text = "test_dataloader = dict(dataset=dict(roott='x'))"
+    tree.write("child.py", f"_base_ = 'middle.py'\n{text}\n")
+    found = check_file("child.py", require_data=False, sizes=False).problems
+    (problem,) = [line for line in found if "roott" in line]
+    assert problem.startswith("test_dataloader.dataset.roott (child.py:2): ")
+    assert problem.endswith("did you mean 'root'?")

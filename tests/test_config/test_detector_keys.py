@@ -272,6 +272,33 @@ def test_what_used_to_pass(detectors, text, line):
     assert problem.startswith(line)
 
 
+@pytest.mark.parametrize(
+    "override, line",
+    [
+        (
+            "model.test_cfg.rpn.nms_pre='x'",
+            "model.test_cfg.rpn.nms_pre (--cfg-options): nms_pre expects int, got 'x'",
+        ),
+        ("model.test_cfg.rcnn.score_thr='a'", "score_thr expects float, got 'a'"),
+        ("model.test_cfg.rcnn.nms.iou_threshold='b'", "iou_threshold expects float, got 'b'"),
+        ("model.train_cfg.rcnn.0.pos_weight='c'", "pos_weight expects float, got 'c'"),
+        (
+            "model.roi_head.num_stages=3",
+            "model.roi_head.num_stages (--cfg-options): 3, but there are 2 of roi_head.bbox_head, "
+            "2 of roi_head.stage_loss_weights, 2 of train_cfg.rcnn",
+        ),
+        (
+            "model.roi_head.stage_loss_weights=[1, 0.5, 0.25]",
+            "model.roi_head.stage_loss_weights (--cfg-options): 3 entries, but "
+            "roi_head.num_stages is 2; each stage needs one",
+        ),
+    ],
+)
+def test_values_and_stages(detectors, override, line):
+    (problem,) = problems(detectors, "", "cascade", [override])
+    assert line in problem
+
+
 def test_a_pipeline_may_pack_at_any_depth_and_after_a_mixture(detectors):
     packing = "dict(type='RandomChoice', transforms=[[dict(type='PackDetInputs')]])"
     load = "dict(type='polaformer.LoadImage')"
