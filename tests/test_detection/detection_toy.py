@@ -137,7 +137,7 @@ def recipe(
         f"model = {model}",
         f"train_dataloader = {train}",
         f"val_dataloader = test_dataloader = {_loader(val or data, 1, _test_steps(size))}",
-        "param_scheduler = dict(milestones=(100,), warmup_iters=0)",
+        "param_scheduler = dict(_delete_=True, type='ConstantLR', factor=1.0)",
         "train_cfg = dict(max_epochs=2)",
         "default_hooks = dict(logger=dict(interval=1))",
         "sync_bn = None",

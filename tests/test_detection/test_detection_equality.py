@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
 from detection_toy import (
+    SIZE,
     TEST,
     TRAIN,
     log_of,
@@ -38,19 +41,103 @@ def test_any_number_of_processes_gives_the_same_results(trained, tmp_path, capfd
     assert found[2] == found[0]
 
 
-def test_a_test_repeats_the_validation_and_itself(trained, tmp_path, capfd):
-    path, folder = trained("retinanet")
+def validated(folder: Path) -> dict[str, float]:
+    """Metrics of the only validation of a run."""
     (last,) = [line for line in scalars(folder) if "val/bbox_mAP" in line]
-    validated = {k.removeprefix("val/"): v for k, v in last.items() if k.startswith("val/")}
+    return {k.removeprefix("val/"): v for k, v in last.items() if k.startswith("val/")}
+
+
+@pytest.mark.parametrize("detector", ["retinanet", "mask_rcnn"])
+def test_a_test_repeats_the_validation_and_itself(trained, tmp_path, capfd, detector):
+    path, folder = trained(detector)
+    expected = validated(folder)
     runs = []
     for name in ("a", "b"):
-        words = (path, folder / "epoch_12.pth", "--device", "cpu", "--work-dir", tmp_path / name)
+        words = (path, folder, "--device", "cpu", "--work-dir", tmp_path / name)
         assert tool(capfd, TEST, *words).code == 0
         runs.append(results(tmp_path / name))
     assert runs[0] == runs[1]
-    assert runs[0]["metrics"] == pytest.approx(validated, rel=0, abs=1e-12)
-    assert 0.05 < validated["bbox_mAP"] < 1  # a model that finds nothing would prove nothing
+    assert runs[0]["metrics"] == pytest.approx(expected, rel=0, abs=1e-12)
+    # A model that finds nothing would prove nothing.
+    least = {"retinanet": {"bbox": 0.05}, "mask_rcnn": {"bbox": 1e-3, "segm": 1e-3}}[detector]
+    assert all(value < expected[f"{kind}_mAP"] < 1 for kind, value in least.items())
     assert set(runs[0]["per_class"]) == {"cat", "dog", "Bird"}
+
+
+AVERAGED = """
+auto_scale_lr = dict(enable=False)
+custom_hooks = [dict(type="EMAHook", ema_type="ExponentialMovingAverage", momentum=0.2)]
+optim_wrapper = dict(optimizer=dict(lr=2e-3))
+train_cfg = dict(max_epochs=6, val_interval=6)
+"""
+
+
+def test_a_test_repeats_the_validation_in_a_half_type_of_averaged_weights(
+    det, val, tmp_path, capfd
+):
+    path = recipe(tmp_path / "r.py", "retinanet", det, val, extra=AVERAGED)
+    run, words = tmp_path / "run", (path, "--device", "cpu", "--work-dir")
+    assert tool(capfd, TRAIN, *words, run, "--amp", "bf16").code == 0
+    expected = validated(run)
+    assert 0.01 < expected["bbox_mAP"] < 1
+    words = (path, run, "--device", "cpu", "--work-dir")
+    assert tool(capfd, TEST, *words, tmp_path / "half").code == 0
+    assert results(tmp_path / "half")["metrics"] == pytest.approx(expected, rel=0, abs=1e-12)
+    full = (tmp_path / "full", "--cfg-options", "test_cfg.amp=None")
+    assert tool(capfd, TEST, *words, *full).code == 0
+    assert results(tmp_path / "full")["metrics"] != results(tmp_path / "half")["metrics"]
+
+
+def test_one_process_repeats_the_validation_of_two_with_batch_norm(det, val, tmp_path, capfd):
+    """Each process has seen other images, so their running statistics differ until they share."""
+    extra = AVERAGED + "model = dict(neck=dict(norm_cfg=dict(type='BN')))\n"
+    extra += "train_dataloader = dict(batch_size=3)\n"
+    path = recipe(tmp_path / "r.py", "retinanet", det, val, extra=extra)
+    words = (path, "--device", "cpu", "--work-dir", tmp_path / "run")
+    tool_in_processes(2, tmp_path / "logs", TRAIN, *words)
+    expected = validated(tmp_path / "run")
+    assert 1e-3 < expected["bbox_mAP"] < 1
+    words = (path, tmp_path / "run", "--device", "cpu", "--work-dir", tmp_path / "test")
+    assert tool(capfd, TEST, *words).code == 0
+    assert results(tmp_path / "test")["metrics"] == pytest.approx(expected, rel=0, abs=1e-12)
+
+
+def views(scales: Sequence[tuple[int, int]], flips: Sequence[float]) -> str:
+    """A child's ``tta_pipeline``."""
+    steps = [
+        [{"type": "Resize", "scale": scale, "keep_ratio": True} for scale in scales],
+        [{"type": "RandomFlip", "prob": prob} for prob in flips],
+        [{"type": "PackDetInputs"}],
+    ]
+    several = {"type": "TestTimeAug", "transforms": steps}
+    return f"tta_pipeline = {[{'type': 'polaformer.LoadImage'}, several]}\n"
+
+
+@pytest.mark.parametrize("detector", ["retinanet", "mask_rcnn"])
+def test_one_upright_view_is_the_plain_test(trained, det, val, tmp_path, capfd, detector):
+    _, folder = trained(detector)
+    path = recipe(tmp_path / "r.py", detector, det, val, extra=views([SIZE], [0.0]))
+    words = (TEST, path, folder, "--device", "cpu", "--work-dir")
+    for name, more in (("plain", ()), ("view", ("--tta",))):
+        assert tool(capfd, *words, tmp_path / name, *more).code == 0
+    plain, view = results(tmp_path / "plain"), results(tmp_path / "view")
+    assert view.pop("tta") is True
+    assert view["metrics"] == pytest.approx(plain["metrics"], rel=0, abs=1e-12)
+    assert view["predictions.bbox.json"] == plain["predictions.bbox.json"]
+    assert len(plain["predictions.bbox.json"]) > 7
+
+
+def test_several_views_and_any_number_of_processes(trained, det, val, tmp_path, capfd):
+    _, folder = trained("retinanet")
+    extra = views([SIZE, (192, 128)], [0.0, 1.0])
+    path = recipe(tmp_path / "r.py", "retinanet", det, val, extra=extra)
+    words = (TEST, path, folder, "--device", "cpu", "--tta", "--work-dir")
+    assert tool(capfd, *words, tmp_path / "one").code == 0
+    tool_in_processes(2, tmp_path / "logs", *words, tmp_path / "two")
+    found = results(tmp_path / "one")
+    assert results(tmp_path / "two") == found
+    assert 0.05 < found["metrics"]["bbox_mAP"] < 1
+    assert found["metrics"] != validated(folder)
 
 
 @pytest.mark.slow

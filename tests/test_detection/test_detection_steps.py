@@ -11,8 +11,9 @@ from detection_toy import TEST, TRAIN, log_of, losses, recipe, results, scalars,
 def test_half_types_train_and_validate(det, tmp_path, capfd, detector):
     path = recipe(tmp_path / "r.py", detector, det)
     found = {}
-    for amp in ("bf16", "fp16"):
-        words = (path, "--device", "cpu", "--work-dir", tmp_path / amp, "--amp", amp)
+    for amp in ("bf16", "fp16", "fp32"):
+        words = (path, "--device", "cpu", "--work-dir", tmp_path / amp)
+        words += () if amp == "fp32" else ("--amp", amp)
         ended = tool(capfd, TRAIN, *words, "--cfg-options", "train_cfg.val_begin=2")
         assert ended.code == 0, ended.err
         found[amp] = losses(tmp_path / amp)
@@ -20,9 +21,10 @@ def test_half_types_train_and_validate(det, tmp_path, capfd, detector):
         assert np.isfinite(found[amp]).all()
         assert "not finite" not in log_of(tmp_path / amp)
         assert any("val/bbox_mAP" in line for line in scalars(tmp_path / amp))
-    assert found["bf16"] != found["fp16"]  # so at least one of them is not fp32
+    firsts = {amp: values[0] for amp, values in found.items()}
+    assert len(set(firsts.values())) == 3  # none of the three is another one in silence
     # Rounding changes which regions are proposed and so a part of the loss.
-    assert found["bf16"][0] == pytest.approx(found["fp16"][0], rel=0.2)
+    assert firsts == pytest.approx(dict.fromkeys(firsts, firsts["fp32"]), rel=0.2)
 
 
 MMDET = """
