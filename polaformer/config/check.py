@@ -161,6 +161,7 @@ class _Check:
         found = find_data(self.cfg, self._touched)
         self.plan.data.update(found.data)
         self._problems(found.mistakes)
+        self._problems(metrics.unmasked(self.cfg, found.annotations))
 
     def _num_classes(self) -> int | None:
         found = next((d for d in self.plan.data.values() if d.classes), None)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from polaformer.config.keys import Finding
+from polaformer.config.metrics import Annotations
 from polaformer.config.plan import DataFound
 from polaformer.config.refusals import REFUSALS, refusal
 from polaformer.config.signatures import keywords_of, resolve
@@ -36,6 +37,7 @@ class Found:
 
     data: dict[str, DataFound] = field(default_factory=dict)
     mistakes: list[Finding] = field(default_factory=list)
+    annotations: dict[str, Annotations] = field(default_factory=dict)
 
 
 def find_data(cfg: Mapping[str, Any], touched: Callable[[str], bool]) -> Found:
@@ -52,6 +54,7 @@ def find_data(cfg: Mapping[str, Any], touched: Callable[[str], bool]) -> Found:
         try:
             listed = list_dataset(dataset, scope)
             found.data[split] = DataFound(len(listed), _classes(listed), root_of(dataset))
+            found.annotations.update(_annotations(split, listed))
         except (UserError, OSError) as error:
             if str(error) not in told:
                 found.mistakes.append(_refused(key, error, dataset, scope))
@@ -69,6 +72,13 @@ def _classes(dataset: Any) -> tuple[str, ...]:
     if names is None:  # data sets of mmengine, and those around several data sets
         names = (getattr(dataset, "metainfo", None) or {}).get("classes")
     return tuple(names or ())
+
+
+def _annotations(split: str, dataset: Any) -> dict[str, Annotations]:
+    meta = getattr(dataset, "metainfo", None) or {}
+    if not {"ann_file", "category_ids"} <= meta.keys():
+        return {}
+    return {split: Annotations(str(meta["ann_file"]), tuple(meta["category_ids"]))}
 
 
 def _refused(key: str, error: Exception, dataset: Mapping[str, Any], scope: str | None) -> Finding:

@@ -140,7 +140,8 @@ def _anchors(
         return
     text = f"{given}, but the neck gives maps of strides {strides}; write strides={strides}"
     made = [name for name in _GENERATORS if isinstance(cfg, Mapping) and name in cfg]
-    takes = keywords_of(type(head)).names
+    kind: Any = type(head)
+    takes = keywords_of(kind).names
     made = made or [name for name in _GENERATORS if name in takes and "strides" not in takes]
     # A head without anchors takes the strides itself.
     yield Finding(".".join([key, *made[:1], "strides"]), text, because=because)

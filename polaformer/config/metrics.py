@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from polaformer.config.keys import Finding
@@ -64,6 +66,37 @@ def masks(cfg: Mapping[str, Any], built: Any = None) -> Iterator[Finding]:
             yield Finding(f"{key}.metric", text)
     if (has_masks and kind in _BOXES_ONLY) or _holds(model.get("roi_head"), _MASK_PARTS):
         yield from _loaded(cfg)
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The annotation file of a data set and the ids of its categories that are used."""
+
+    path: str
+    categories: tuple[int | str, ...]
+
+
+def unmasked(cfg: Mapping[str, Any], annotations: Mapping[str, Annotations]) -> Iterator[Finding]:
+    """Masks are evaluated where some object of the data has one.
+
+    ``annotations`` are those of the splits; an evaluator may name another file.
+    """
+    for key, evaluator in _asking_for_masks(cfg):
+        found = annotations.get(key.partition("_")[0])
+        if found is None or evaluator.get("type") != "polaformer.CocoMetric":
+            continue
+        path = str(evaluator.get("ann_file") or found.path)
+        if Path(path).expanduser().is_file() and not _any_mask(path, found.categories):
+            text = f"'segm' is asked, but no object in {path} has a usable mask"
+            yield Finding(f"{key}.metric", f"{text}; write metric='bbox' or mend the file")
+
+
+def _any_mask(path: str, categories: Collection[int | str]) -> bool:
+    """Whether an object has a mask, or there is none at all."""
+    from polaformer.coco_format import read_coco
+
+    used = [one for one in read_coco(path).annotations if one["category_id"] in categories]
+    return not used or any(one["segmentation"] for one in used)
 
 
 def _asking_for_masks(cfg: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -141,8 +141,10 @@ _STAGED = ("bbox_head", "bbox_roi_extractor", "mask_head", "mask_roi_extractor")
 def stages(cfg: Mapping[str, Any]) -> Iterator[Finding]:
     """A cascade has as many heads, loss weights and settings as stages."""
     model = cfg.get("model")
-    roi_head = model.get("roi_head") if isinstance(model, Mapping) else None
-    number = roi_head.get("num_stages") if isinstance(roi_head, Mapping) else None
+    if not isinstance(model, Mapping) or not isinstance(model.get("roi_head"), Mapping):
+        return
+    roi_head = model["roi_head"]
+    number = roi_head.get("num_stages")
     if not isinstance(number, int):
         return
     lists = {f"roi_head.{n}": roi_head.get(n) for n in (*_STAGED, "stage_loss_weights")}
@@ -248,7 +250,7 @@ def _one_schedule(
     late = [m for m in milestones if isinstance(m, int) and m >= length] if milestones else []
     if late:
         text = f"{', '.join(map(str, late))} never come: training ends after {length} {unit}"
-        none = len(late) == len(milestones)
+        none = len(late) == len(milestones or ())
         (problems if none else notes).append(Finding(f"{key}.milestones", text))
 
 

@@ -96,36 +96,6 @@ def test_parts_that_do_not_fit(detectors, base, text, line):
     assert any(line in problem for problem in found), found
 
 
-@pytest.mark.parametrize(
-    "base, text, key",
-    [
-        (
-            "cascade",
-            "model = dict(roi_head=dict(bbox_head=[dict(type='Shared2FCBBoxHead', in_chanels=32)"
-            " for _ in range(2)]))",
-            "model.roi_head.bbox_head.0.in_chanels (child.py:2)",
-        ),
-        (
-            "retina",
-            "classes = ('dog', 'cat')\nval_dataloader = test_dataloader = dict(\n"
-            "    dataset=dict(classes=('cat', 'dog')))",
-            "val_dataloader.dataset.classes (child.py:4): other names, but 'classes'",
-        ),
-    ],
-)
-def test_one_line_is_told_once(detectors, base, text, key):
-    write_coco(detectors.root, "train")
-    write_coco(detectors.root, "val")
-    (problem,) = checked(detectors, text, base).problems
-    assert problem.startswith(key)
-
-
-def test_the_users_own_line_is_named_beside_that_of_the_base(detectors):
-    (problem,) = checked(detectors, "model=dict(neck=dict(num_outs=4))").problems
-    assert problem.startswith("model.bbox_head.anchor_generator.strides (retina.py:12): ")
-    assert problem.endswith(" (or change model.neck.num_outs at child.py:2)")
-
-
 def test_one_mistake_is_told_once(detectors):
     text = "model=dict(neck=dict(in_channels=[1, 2, 3]))"
     assert len(checked(detectors, text, sizes=True).problems) == 1

@@ -275,10 +275,7 @@ def test_what_used_to_pass(detectors, text, line):
 @pytest.mark.parametrize(
     "override, line",
     [
-        (
-            "model.test_cfg.rpn.nms_pre='x'",
-            "model.test_cfg.rpn.nms_pre (--cfg-options): nms_pre expects int, got 'x'",
-        ),
+        ("model.test_cfg.rpn.nms_pre='x'", "nms_pre expects int, got 'x'"),
         ("model.test_cfg.rcnn.score_thr='a'", "score_thr expects float, got 'a'"),
         ("model.test_cfg.rcnn.nms.iou_threshold='b'", "iou_threshold expects float, got 'b'"),
         ("model.train_cfg.rcnn.0.pos_weight='c'", "pos_weight expects float, got 'c'"),

@@ -1,9 +1,11 @@
-"""Masks, strides and necks of detectors of another make, and masks in nested data."""
+"""Masks, strides and necks of detectors of another make, masks in data, and places of mistakes."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from detectors import write_detectors
+from detectors import write_coco, write_detectors
 
 from polaformer.config.check import check_file
 
@@ -54,6 +56,25 @@ val_evaluator = dict(metric='segm')
 
 def test_masks_without_a_part_named_mask_head(detectors):
     assert checked(detectors, RTMDET).problems == []
+
+
+def test_validation_data_without_a_mask(detectors):
+    write_coco(detectors.root, "train")
+    write_coco(detectors.root, "val")
+    file = detectors.root / "data" / "toy" / "val.json"
+    text = "val_evaluator = dict(metric=('bbox', 'segm'))"
+    assert checked(detectors, text, "cascade").problems == []
+    content = json.loads(file.read_text())
+    for annotation in content["annotations"]:
+        annotation["segmentation"] = []
+    file.write_text(json.dumps(content))
+    (problem,) = checked(detectors, text, "cascade").problems
+    assert problem.startswith("val_evaluator.metric (child.py:2): 'segm' is asked, but no object")
+    assert "val.json has a usable mask" in problem
+    assert checked(detectors, "", "cascade").problems == []
+    content["annotations"] = []  # nothing to find, so no question of masks
+    file.write_text(json.dumps(content))
+    assert checked(detectors, text, "cascade").problems == []
 
 
 @pytest.mark.parametrize("kind", ["LoadAnnotations", "mmdet.LoadAnnotations"])
@@ -118,3 +139,36 @@ def test_necks_in_a_row(detectors, old, new, line):
     found = checked(detectors, "", sizes=True).problems
     assert any(line in problem for problem in found), found
     assert len(found) == 1 or "num_outs" in new
+
+
+# Places ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "base, text, key",
+    [
+        (
+            "cascade",
+            "model = dict(roi_head=dict(bbox_head=[dict(type='Shared2FCBBoxHead', in_chanels=32)"
+            " for _ in range(2)]))",
+            "model.roi_head.bbox_head.0.in_chanels (child.py:2)",
+        ),
+        (
+            "retina",
+            "classes = ('dog', 'cat')\nval_dataloader = test_dataloader = dict(\n"
+            "    dataset=dict(classes=('cat', 'dog')))",
+            "val_dataloader.dataset.classes (child.py:4): other names, but 'classes'",
+        ),
+    ],
+)
+def test_one_line_is_told_once(detectors, base, text, key):
+    write_coco(detectors.root, "train")
+    write_coco(detectors.root, "val")
+    (problem,) = checked(detectors, text, base).problems
+    assert problem.startswith(key)
+
+
+def test_the_users_own_line_is_named_beside_that_of_the_base(detectors):
+    (problem,) = checked(detectors, "model=dict(neck=dict(num_outs=4))").problems
+    assert problem.startswith("model.bbox_head.anchor_generator.strides (retina.py:12): ")
+    assert problem.endswith(" (or change model.neck.num_outs at child.py:2)")
