@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import pkgutil
 import re
 import subprocess
 import sys
@@ -58,6 +59,12 @@ def test_what_the_package_depends_on_is_pinned() -> None:
 def test_importing_the_package_is_light() -> None:
     code = "import sys, polaformer; sys.exit(bool({'torch', 'mmengine'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_part_of_the_package_stands_in_a_storey() -> None:
+    storeys = setup_cfg()["importlinter:contract:storeys"]["layers"]
+    parts = {module.name for module in pkgutil.iter_modules(polaformer.__path__)}
+    assert parts - set(re.findall(r"polaformer\.(\w+)", storeys)) == {"cli", "errors", "version"}
 
 
 @pytest.mark.parametrize("script", ["tools/_env.sh", "tools/quickstart.sh", "tools/run_tests.sh"])
