@@ -196,6 +196,14 @@ def test_wrong_options(config, trained, change, message):
         launch.test(TestOptions(config, **options))
 
 
+def test_other_classes_in_a_test_bring_no_advice_that_only_training_can_follow(config, trained):
+    options = {"checkpoint": trained / "epoch_2.pth", "device": "cpu"}
+    with pytest.raises(UserError) as caught:
+        launch.test(TestOptions(config, cfg_options={"model.classes": 2}, **options))
+    assert "the file was trained on 3 classes (a, b, c), the config has 2" in str(caught.value)
+    assert "allow_shape_mismatch" not in str(caught.value)
+
+
 def test_a_name_is_not_near_for_its_suffix(config, trained):
     with pytest.raises(UserError) as caught:
         launch.test(TestOptions(config, checkpoint=trained / "nofile.pth", device="cpu"))
