@@ -81,4 +81,5 @@ def _kinds(node: Any) -> Iterator[str]:
             yield from _kinds(one)
     elif isinstance(node, Mapping):
         yield kind_of(node)
-        yield from _kinds(node.get("transforms"))
+        for child in node.values():  # each branch of a transform may be called as it likes
+            yield from _kinds(child)

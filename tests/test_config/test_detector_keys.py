@@ -262,6 +262,14 @@ def test_configs_inside_other_packages_are_refused(tree):
             "is named so; did you mean '_delete_'?",
         ),
         (
+            "model=dict(test_cfg=dict(nms_pre='x'))",
+            "model.test_cfg.nms_pre (child.py:2): nms_pre expects int, got 'x'",
+        ),
+        (
+            "model=dict(test_cfg=dict(score_thr='a'))",
+            "model.test_cfg.score_thr (child.py:2): score_thr expects float, got 'a'",
+        ),
+        (
             "model=dict(neck=dict(_delet_=True, num_outs=5))",
             "model.neck._delet_ (child.py:2): no instruction for merging",
         ),
@@ -275,8 +283,6 @@ def test_what_used_to_pass(detectors, text, line):
 @pytest.mark.parametrize(
     "override, line",
     [
-        ("model.test_cfg.rpn.nms_pre='x'", "nms_pre expects int, got 'x'"),
-        ("model.test_cfg.rcnn.score_thr='a'", "score_thr expects float, got 'a'"),
         ("model.test_cfg.rcnn.nms.iou_threshold='b'", "iou_threshold expects float, got 'b'"),
         ("model.train_cfg.rcnn.0.pos_weight='c'", "pos_weight expects float, got 'c'"),
         (
@@ -297,7 +303,7 @@ def test_values_and_stages(detectors, override, line):
 
 
 def test_a_pipeline_may_pack_at_any_depth_and_after_a_mixture(detectors):
-    packing = "dict(type='RandomChoice', transforms=[[dict(type='PackDetInputs')]])"
+    packing = "dict(type='MultiBranch', branch_field=['sup'], sup=[dict(type='PackDetInputs')])"
     load = "dict(type='polaformer.LoadImage')"
     assert (
         problems(
