@@ -330,9 +330,10 @@ class Runner(_Runner):
         report = load_start(model, filename)
         if (strict or self._whole_model) and (report.missing or report.mismatched):
             lacking = [*report.missing, *report.mismatched]
+            kind = f"; {report.other_kind}" if report.other_kind else ""
             raise CheckpointError(
                 f"{report.path} does not hold the whole model: {len(lacking)} tensors are missing "
-                f"or of another shape, for example {lacking[0]}"
+                f"or of another shape, for example {lacking[0]}{kind}"
             )
         if self._whole_model and report.surplus:
             raise CheckpointError(f"{report.path} is of another model: {surplus_text(report)}")
