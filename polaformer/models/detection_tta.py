@@ -26,7 +26,8 @@ class DetectionTTA(BaseTTAModel):
     Boxes and masks of each view, in pixels of the picture as it is on disk, are flipped back; class
     by class, a box that overlaps a better one by more than ``iou_threshold`` is dropped, of
     whichever view; the ``max_per_img`` best remain, each with its own score, label and mask.
-    (mmdet's DetTTAModel refuses detectors with masks.)
+    (mmdet's DetTTAModel refuses detectors with masks.) The pictures of a batch are padded to one
+    size, which changes what is found in them: test with ``batch_size=1``; ``CocoMetric`` warns.
 
     In a config, beside the ``tta_pipeline`` (mmdet's ``TestTimeAug`` with ``Resize``, then
     ``RandomFlip``, then ``PackDetInputs``, whose ``meta_keys`` must keep 'ori_shape', 'flip' and
