@@ -88,6 +88,7 @@ def test_a_test_repeats_the_validation_in_a_half_type_of_averaged_weights(
     assert results(tmp_path / "full")["metrics"] != results(tmp_path / "half")["metrics"]
 
 
+@pytest.mark.slow
 def test_one_process_repeats_the_validation_of_two_with_batch_norm(det, val, tmp_path, capfd):
     """Each process has seen other images, so their running statistics differ until they share."""
     extra = AVERAGED + "model = dict(neck=dict(norm_cfg=dict(type='BN')))\n"
@@ -127,6 +128,7 @@ def test_one_upright_view_is_the_plain_test(trained, det, val, tmp_path, capfd, 
     assert len(plain["predictions.bbox.json"]) > 7
 
 
+@pytest.mark.slow
 def test_several_views_and_any_number_of_processes(trained, det, val, tmp_path, capfd):
     _, folder = trained("retinanet")
     extra = views([SIZE, (192, 128)], [0.0, 1.0])
