@@ -93,7 +93,7 @@ def unmasked(cfg: Mapping[str, Any], annotations: Mapping[str, Annotations]) -> 
 
 def _any_mask(path: str, categories: Collection[int | str]) -> bool:
     """Whether an object has a mask, or there is none at all."""
-    from polaformer.coco_format import read_coco
+    from polaformer.coco.format import read_coco
 
     used = [one for one in read_coco(path).annotations if one["category_id"] in categories]
     return not used or any(one["segmentation"] for one in used)

@@ -17,8 +17,8 @@ from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
 from PIL import Image
 
-from polaformer.coco_format import CocoFile, read_coco
-from polaformer.coco_json import no_garbage_collection
+from polaformer.coco.format import CocoFile, read_coco
+from polaformer.coco.reading import no_garbage_collection
 from polaformer.datasets.coco_classes import asked_classes, choose_categories
 from polaformer.datasets.coco_items import Instances
 from polaformer.datasets.coco_pictures import Pictures, checked_prefix, image_folder
@@ -42,7 +42,7 @@ class CocoDataset(BaseDataset):
 
     An item before the pipeline is dict(img_path, img_id, height, width, sample_idx, instances),
     an instance dict(bbox=[x1, y1, x2, y2], bbox_label, ignore_flag[, mask]). What
-    ``polaformer.coco_format.read_coco`` finds odd is left out and counted. Boxes are clipped to
+    ``polaformer.coco.format.read_coco`` finds odd is left out and counted. Boxes are clipped to
     the picture; those under a pixel wide or high are left out, as in mmdet (evaluation takes the
     file's own boxes, all of them). Crowd regions get ignore_flag=1, and so do objects without a
     usable mask where the pipeline loads masks. Nothing is written to disk. Where a transform fails

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polaformer.coco_format import CocoFile, Id
+from polaformer.coco.format import CocoFile, Id
 from polaformer.datasets.layout import name_some
 from polaformer.errors import UserError, did_you_mean
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from polaformer.coco_format import OUTSIDE, Id
-from polaformer.coco_masks import extent
+from polaformer.coco.format import OUTSIDE, Id
+from polaformer.coco.masks import extent
 
 UNUSED = "object of a category that is no class"
 TINY = "box smaller than a pixel"

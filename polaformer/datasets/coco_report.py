@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from polaformer.coco_format import (
+from polaformer.coco.format import (
     BAD_MASK,
     CATEGORY_TWICE,
     IMAGE_TWICE,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from PIL import Image
 
-from polaformer.coco_format import read_coco
+from polaformer.coco.format import read_coco
 from polaformer.visualization.detections import (
     MAX_OBJECTS,
     Scene,

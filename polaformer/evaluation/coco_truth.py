@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from polaformer.coco_format import CocoFile, read_coco
+from polaformer.coco.format import CocoFile, read_coco
 from polaformer.errors import UserError, did_you_mean
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from polaformer.coco_masks import run_lengths
+from polaformer.coco.masks import run_lengths
 from polaformer.errors import UserError
 from polaformer.visualization.figure import INK, SOFT, short_name, write_whole
 from polaformer.visualization.fonts import font_runs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from polaformer.coco_format import CocoFile
+from polaformer.coco.format import CocoFile
 from polaformer.datasets.coco_classes import choose_categories
 from polaformer.datasets.coco_items import Instances
 from polaformer.datasets.coco_report import why_no_object

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polaformer import coco_format
-from polaformer.coco_format import CocoFile
+from polaformer.coco import format as coco_format
+from polaformer.coco.format import CocoFile
 from polaformer.datasets.prepare.findings import Finding, is_rare
 
 # Kinds of what the reader finds odd: how the report calls them, and whether they are a problem.

@@ -11,7 +11,7 @@ from typing import Any
 
 from mmengine.logging import print_log
 
-from polaformer.coco_format import CocoFile, as_id, read_coco
+from polaformer.coco.format import CocoFile, as_id, read_coco
 from polaformer.datasets.prepare.findings import Finding, is_rare
 from polaformer.errors import UserError
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polaformer import coco_format as form
-from polaformer.coco_format import as_id, read_coco
-from polaformer.coco_masks import covers_pixels, extent, mask_area, mask_box, normalise, run_lengths
+from polaformer.coco import format as form
+from polaformer.coco.format import as_id, read_coco
+from polaformer.coco.masks import covers_pixels, extent, mask_area, mask_box, normalise, run_lengths
 from polaformer.errors import UserError
 
 TRIANGLE = [10, 10, 30, 10, 10, 50]

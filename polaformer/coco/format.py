@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from polaformer.coco_ids import Id, Ids, as_id
-from polaformer.coco_json import no_garbage_collection, not_there, parsed
-from polaformer.coco_masks import mask_area, mask_box, normalise
+from polaformer.coco.ids import Id, Ids, as_id
+from polaformer.coco.masks import mask_area, mask_box, normalise
+from polaformer.coco.reading import no_garbage_collection, not_there, parsed
 from polaformer.errors import UserError
 
 UNKNOWN_IMAGE = "annotation of an unknown image"
