@@ -4,9 +4,10 @@ Commands:
 python tools/prepare_data.py digit-scenes
 OMP_NUM_THREADS=1 python tools/train.py configs/detection/mask_rcnn_pola-swin-nano_digit-scenes.py
 
-Expected: not measured.
-Cost: 2.67 M parameters; 0.31 G multiply-adds at 160x160 (backbone, neck, dense head); time not
-measured.
+Expected: box AP50 93.2, mask AP50 93.1, box AP 68.6, mask AP 67.9 after the last epoch (measured,
+seed 0; 200 scenes, on which sizes and schedule were chosen).
+Cost: 2.67 M parameters; 0.31 G multiply-adds at 160x160 (backbone, neck, dense head); 6 epochs take
+about 700 s of CPU time with OMP_NUM_THREADS=1, validation included.
 """
 
 _base_ = [
