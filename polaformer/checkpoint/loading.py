@@ -35,7 +35,8 @@ class LoadReport:
     file holds nothing for the rest of the model (``scope`` says which), without those that the user
     exempted and without output norms that the file does not have. ``surplus`` names those of
     ``ignored`` that lie in blocks or stages: the file's model is deeper or another one.
-    ``other_kind`` says so if the file names another type of model or backbone.
+    ``other_kind`` says so if the file names another type of model or backbone, ``classes`` are
+    those that it was trained on, where it tells.
     """
 
     loaded: int
@@ -50,6 +51,7 @@ class LoadReport:
     container: str = ""
     scope: str = "model"
     other_kind: str = ""
+    classes: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         parts = [
@@ -120,6 +122,7 @@ def apply_state(
         container=source.container,
         scope=scope,
         other_kind=other_kind(source.origin, module),
+        classes=source.origin.classes,
     )
     start = f"{source.label}: {report.other_kind}; " if report.other_kind else f"{source.label}: "
     _check_match(wanted & set(by_target), wanted, min_match, state, target, start)

@@ -251,6 +251,8 @@ def _one_schedule(
     if late:
         text = f"{', '.join(map(str, late))} never come: training ends after {length} {unit}"
         none = len(late) == len(milestones or ())
+        if none:
+            text += ", the rate never falls. Set milestones within them"
         (problems if none else notes).append(Finding(f"{key}.milestones", text))
 
 

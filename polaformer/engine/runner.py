@@ -337,6 +337,8 @@ class Runner(_Runner):
             )
         if self._whole_model and report.surplus:
             raise CheckpointError(f"{report.path} is of another model: {surplus_text(report)}")
+        if self._whole_model:
+            state.compare_classes(self, report.path, report.classes)
         weights = {key: value.clone() for key, value in model.state_dict().items()}
         self.call_hook("after_load_checkpoint", checkpoint={"state_dict": weights})
         self._has_loaded = True

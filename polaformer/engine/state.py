@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from mmengine.model import is_model_wrapper
+from mmengine.runner import BaseLoop
 
 from polaformer.checkpoint.io import CheckpointError
 from polaformer.checkpoint.tables import table_grids
@@ -151,6 +152,25 @@ def check_same_model(runner: Any, checkpoint: dict[str, Any], filename: str) -> 
         )
 
 
+def compare_classes(runner: Any, path: str | None, trained: Sequence[str] | None) -> None:
+    """Compare the classes of a checkpoint with those of the data it is tested on.
+
+    The same names in another place would be mistaken for one another: CheckpointError. Names that
+    have nothing in common may mean the same in another language: a warning.
+    """
+    loops = (runner._test_loop, runner._val_loop)
+    loader = next((loop.dataloader for loop in loops if isinstance(loop, BaseLoop)), None)
+    here = (getattr(getattr(loader, "dataset", None), "metainfo", None) or {}).get("classes")
+    if trained is None or here is None or tuple(trained) == tuple(here):
+        return
+    told = f"{path} was trained on other classes: {_short(trained)} there, {_short(here)} here"
+    if set(trained) & set(here):
+        raise CheckpointError(
+            f"{told}; take the classes, and their order, that it was trained with"
+        )
+    runner.logger.warning(told)
+
+
 def _short(names: Any) -> str:
     shown = ", ".join(map(str, list(names)[:5]))
     return f"{len(names)} ({shown}{', …' if len(names) > 5 else ''})"
@@ -218,6 +238,7 @@ FORMER_RUN = (
     "predictions.json",
     "predictions.*.json",
     "pictures",
+    "report.html",
 )
 
 

@@ -17,6 +17,7 @@ from polaformer.registry import MODELS
 
 FLIPS = {"horizontal": (-1,), "vertical": (-2,), "diagonal": (-1, -2)}
 """Direction of a flip -> the mask axes it reverses."""
+UPRIGHT = {"flip": False, "flip_direction": None}
 
 
 @MODELS.register_module()
@@ -54,6 +55,29 @@ class DetectionTTA(BaseTTAModel):
         super().__init__(module=module, data_preprocessor=data_preprocessor)
         self.iou_threshold, self.max_per_img = _settings(tta_cfg or {})
 
+    def test_step(self, data: Mapping[str, Sequence[Any]]) -> list[Any]:
+        """Merged predictions of a batch, whose values hold one list of pictures per view."""
+        views = [
+            dict(zip(data, values, strict=True)) for values in zip(*data.values(), strict=True)
+        ]
+        found = [self._predict(view) for view in views]
+        return self.merge_preds(list(zip(*found, strict=True)))
+
+    def _predict(self, view: Mapping[str, Any]) -> list[Any]:
+        """Predictions of one view.
+
+        The detector does not hear that it was flipped: mmdet's cascade heads would flip the masks
+        back by themselves, but not the boxes that these belong to.
+        """
+        samples = view["data_samples"]
+        flips = [{key: s.metainfo[key] for key in UPRIGHT if key in s.metainfo} for s in samples]
+        for sample, flip in zip(samples, flips, strict=True):
+            sample.set_metainfo({key: UPRIGHT[key] for key in flip})
+        found = self.module.test_step(view)
+        for sample, flip in zip(found, flips, strict=True):
+            sample.set_metainfo(flip)
+        return found
+
     def merge_preds(self, data_samples_list: Sequence[Sequence[Any]]) -> list[Any]:
         """One sample for every picture; the inner sequences are the views of one picture."""
         return [self._merge(list(views)) for views in data_samples_list]
@@ -67,7 +91,7 @@ class DetectionTTA(BaseTTAModel):
         upright = next((view for view in views if _flip_of(view) is None), views[0])
         merged = upright.new()
         if _flip_of(upright) is not None:
-            merged.set_metainfo({"flip": False, "flip_direction": None})
+            merged.set_metainfo(UPRIGHT)
         merged.pred_instances = _chosen(views, boxes, kept)
         return merged
 

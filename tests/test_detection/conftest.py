@@ -82,3 +82,4 @@ train_cfg = dict(max_epochs=3, val_interval=3)
 default_hooks = dict(checkpoint=dict(max_keep_ckpts=1))
 """,
 }
+LEARN["cascade_mask_rcnn"] = LEARN["mask_rcnn"]

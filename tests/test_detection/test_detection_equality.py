@@ -128,6 +128,26 @@ def test_one_upright_view_is_the_plain_test(trained, det, val, tmp_path, capfd, 
     assert len(plain["predictions.bbox.json"]) > 7
 
 
+def test_a_mirrored_view_of_a_cascade_is_merged_with_its_masks(trained, det, val, tmp_path, capfd):
+    _, folder = trained("cascade_mask_rcnn")
+    path = recipe(tmp_path / "r.py", "cascade_mask_rcnn", det, val, extra=views([SIZE], [1.0]))
+    words = (TEST, path, folder, "--device", "cpu", "--work-dir", tmp_path / "t", "--tta")
+    ended = tool(capfd, *words)
+    assert ended.code == 0, ended.err
+    found = results(tmp_path / "t")
+    assert len(found["predictions.segm.json"]) == len(found["predictions.bbox.json"]) > 7
+
+
+def test_the_same_classes_in_another_order_are_refused(trained, det, val, tmp_path, capfd):
+    path, folder = trained("retinanet")
+    words = (TEST, path, folder, "--device", "cpu", "--work-dir", tmp_path / "t")
+    ended = tool(capfd, *words, "--cfg-options", "classes=('dog','cat','Bird')")
+    assert ended.code == 2
+    assert (
+        "trained on other classes: 3 (cat, dog, Bird) there, 3 (dog, cat, Bird) here" in ended.err
+    )
+
+
 @pytest.mark.slow
 def test_several_views_and_any_number_of_processes(trained, det, val, tmp_path, capfd):
     _, folder = trained("retinanet")

@@ -74,9 +74,12 @@ def view(boxes, scores, labels, direction=None, masks=None, **meta) -> BaseDataE
 
 
 class Stub(nn.Module):
-    """A detector that hands back the data samples of its batch."""
+    """A detector that hands back the data samples of its batch; a turned view it does not know."""
 
     def test_step(self, data: dict) -> list:
+        # A cascade head of mmdet would turn the masks of such a view by itself.
+        assert not any(sample.flip for sample in data["data_samples"])
+        assert all(sample.flip_direction is None for sample in data["data_samples"])
         return data["data_samples"]
 
 
