@@ -232,6 +232,16 @@ def test_a_validation_and_a_test_that_measure_nothing_say_so(config, tmp_path, m
     assert "Test  nothing could be measured" in out
 
 
+def test_a_title_that_fails_never_stops_a_run(config, tmp_path, monkeypatch, capsys):
+    def fail(metrics):
+        raise TypeError("a metric of another form")
+
+    monkeypatch.setattr(pictures, "main_measure", fail)
+    assert train(config, tmp_path / "run").epoch == 2
+    out = capsys.readouterr().out
+    assert out.count("no more pictures of predictions in this run: TypeError") == 1
+
+
 def test_predictions_of_another_form_never_stop_a_run(config, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(DetectionDrawer, "keep", lambda self, sample: 1 / 0)
     assert train(config, tmp_path / "run").epoch == 2

@@ -28,8 +28,7 @@ class PictureHook(Hook):
     After each validation the main process writes ``pictures/epoch_N.png`` into the work folder,
     after a test ``pictures/test.png``. The images are the same every time, spread over the data
     set. Predictions that no drawer of ``drawers.DRAWERS`` knows, such as classes of whole images,
-    are passed over.
-    No random number is drawn, and a picture that fails never stops a run.
+    are passed over. No random number is drawn, and a picture that fails never stops a run.
 
     Args:
         count: images in a picture.
@@ -120,14 +119,11 @@ class PictureHook(Hook):
         if not self._kept or self._drawer is None:
             return
         shown = [(self._wanted[key], self._kept[key]) for key in self._wanted if key in self._kept]
-        values = numbers(metrics)
-        main = main_measure(values)
-        score = f", {short_name_of(main)} {number_text(main, values[main])}" if main else ""
-        title = f"{Path(runner.work_dir).name}: {what}{score}"
-        loader = runner.test_dataloader if name == "test" else runner.val_dataloader
-        meta = getattr(loader.dataset, "metainfo", None) or {}
         try:
+            loader = runner.test_dataloader if name == "test" else runner.val_dataloader
+            meta = getattr(loader.dataset, "metainfo", None) or {}
             out = Path(runner.work_dir) / FOLDER / f"{name}.png"
+            title = f"{Path(runner.work_dir).name}: {what}{_score(metrics)}"
             self._drawer.draw(shown, meta, out, title)
         except Exception as error:  # as above
             self._give_up(runner, error)
@@ -138,6 +134,13 @@ class PictureHook(Hook):
         runner.logger.warning(
             f"no more pictures of predictions in this run: {type(error).__name__}: {error}"
         )
+
+
+def _score(metrics: dict | None) -> str:
+    """', box AP 0.4131' for the title, or nothing where there is no measure."""
+    values = numbers(metrics)
+    main = main_measure(values)
+    return f", {short_name_of(main)} {number_text(main, values[main])}" if main else ""
 
 
 def _step(runner: Any) -> tuple[str, int]:
