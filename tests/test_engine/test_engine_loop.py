@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
 from engine_toy import ToyClassifier, read_lines, run_toy, toy_config, weights_of
+from torch import nn
 
 from polaformer.checkpoint.errors import CheckpointError
 from polaformer.engine.runner import Runner
@@ -246,3 +248,15 @@ def test_a_test_takes_no_deeper_model(tmp_path):
     torch.save(state, path)
     with pytest.raises(CheckpointError, match=r"another model: 1 tensors.*stages\.0\.blocks\.1"):
         Runner.from_cfg(toy_config(tmp_path, load_from=str(path))).test()
+
+
+@pytest.mark.parametrize("asked", [None, "torch"])
+@pytest.mark.parametrize("kind", [nn.SyncBatchNorm, nn.BatchNorm2d])
+def test_batch_norm_over_processes_is_that_of_each_one_on_cpus_and_said(kind, asked):
+    said: list[str] = []
+    runner = SimpleNamespace(cfg={"sync_bn": asked}, logger=SimpleNamespace(warning=said.append))
+    model = Runner._without_sync_batchnorm(runner, nn.Sequential(nn.Conv2d(3, 4, 1), kind(4)))
+    assert not isinstance(model[1], nn.SyncBatchNorm)
+    assert model(torch.randn(2, 3, 5, 5)).isfinite().all()
+    spoken = kind is nn.SyncBatchNorm or asked is not None
+    assert [text.startswith("SyncBN needs GPUs") for text in said] == [True] * spoken
