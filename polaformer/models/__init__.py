@@ -1,10 +1,11 @@
-"""Classification on top of any registered backbone, and test-time augmentation of detectors."""
+"""Classification and segmentation on any registered backbone, and test-time augmentation."""
 
 from polaformer.models.classifier import ImageClassifier
 from polaformer.models.detection_tta import DetectionTTA
 from polaformer.models.heads import LinearHead
 from polaformer.models.losses import ClassificationLoss
 from polaformer.models.preprocessor import ClsPreprocessor
+from polaformer.models.segmentor import Segmentor
 
 __all__ = [
     "ClassificationLoss",
@@ -12,4 +13,5 @@ __all__ = [
     "DetectionTTA",
     "ImageClassifier",
     "LinearHead",
+    "Segmentor",
 ]
