@@ -13,7 +13,6 @@ default_hooks = dict(
     pictures=dict(type="polaformer.PictureHook"),
     checkpoint=dict(
         type="polaformer.CheckpointHook",
-        interval=1,
         max_keep_ckpts=3,
         save_best="auto",
         rule="greater",
@@ -23,7 +22,7 @@ default_hooks = dict(
 custom_hooks = []
 env_cfg = dict(cudnn_benchmark=False, mp_cfg=dict(mp_start_method="fork"))
 log_level = "INFO"
-log_processor = dict(by_epoch=True)
+log_processor = dict()
 load_from = None
 resume = False
 randomness = dict(seed=0)
