@@ -3,11 +3,13 @@
 from polaformer.engine import (  # noqa: F401
     data,
     hooks,
+    iter_loop,
     loops,
     optim_constructor,
     runner,
     trackers,
     warmup_cosine,
+    warmup_poly,
     warmup_step,
     weights,
 )

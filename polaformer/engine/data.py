@@ -1,11 +1,13 @@
 """Which samples a run sees, in which order, and with which random numbers.
 
-``EpochSampler`` fixes the order by (seed, epoch) and hands out indices that carry their own seed;
-``SeededDataset`` applies that seed around the wrapped dataset's ``__getitem__``.
+``EpochSampler`` and ``InfiniteSampler`` fix the order by (seed, epoch) and hand out indices that
+carry their own seed; ``SeededDataset`` applies that seed around the wrapped dataset's
+``__getitem__``.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -186,14 +188,56 @@ class EpochSampler(Sampler):
         return -(-(self.total - self.rank) // self.world_size)
 
     def __iter__(self) -> Iterator[SeededIndex]:
-        order = self._order()
+        order = pass_order(len(self.dataset), self.seed, self.epoch, self.shuffle)
         for position in range(self.start + self.rank, self.total, self.world_size):
             index = order[position % len(order)]
             yield SeededIndex(index, derive_seed(self.seed, self.epoch, index))
 
-    def _order(self) -> list[int]:
-        count = len(self.dataset)
-        if not self.shuffle:
-            return list(range(count))
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, self.epoch))
-        return torch.randperm(count, generator=generator).tolist()
+
+@DATA_SAMPLERS.register_module()
+class InfiniteSampler(Sampler):
+    """The endless stream of indices for this process, each with a seed of its own.
+
+    The stream is one pass over the data after the other, each in an order of its own: position
+    ``p`` of ``n`` samples is number ``p % n`` of the order of (seed, ``p // n``). It is dealt to
+    the processes in turn, and a batch may hold the end of one pass and the start of the next.
+
+    Args:
+        dataset: anything with a length.
+        shuffle: a new order each pass; otherwise 0, 1, 2, …
+        seed: of the run; the runner passes its own.
+    """
+
+    def __init__(self, dataset: Sized, shuffle: bool = True, seed: int | None = 0) -> None:
+        if len(dataset) == 0:
+            raise UserError(f"the {type(dataset).__name__} dataset holds no sample")
+        self.rank, self.world_size = get_dist_info()
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = 0 if seed is None else int(seed)
+        self.start = 0
+
+    def set_start(self, samples: int) -> None:
+        """Begin after ``samples`` of the stream, counted over all processes."""
+        self.start = int(samples)
+
+    def __len__(self) -> int:
+        """Samples of one pass for one process, rounded up; the stream itself has no end."""
+        return -(-len(self.dataset) // self.world_size)
+
+    def __iter__(self) -> Iterator[SeededIndex]:
+        count, current, order = len(self.dataset), -1, []
+        for position in itertools.count(self.start + self.rank, self.world_size):
+            number, place = divmod(position, count)
+            if number != current:
+                current, order = number, pass_order(count, self.seed, number, self.shuffle)
+            index = order[place]
+            yield SeededIndex(index, derive_seed(self.seed, number, index))
+
+
+def pass_order(count: int, seed: int, number: int, shuffle: bool) -> list[int]:
+    """The order in which pass ``number`` of a run goes through ``count`` samples."""
+    if not shuffle:
+        return list(range(count))
+    generator = torch.Generator().manual_seed(derive_seed(seed, number))
+    return torch.randperm(count, generator=generator).tolist()

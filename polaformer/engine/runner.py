@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from polaformer.checkpoint.loading import surplus_text
 from polaformer.engine import state
 from polaformer.engine.data import SeededDataset, start_worker
 from polaformer.engine.run_card import describe_data
+from polaformer.engine.units import counts_iterations, with_unit
 from polaformer.engine.weights import load_pretrained, load_start, take_pretrained
 from polaformer.errors import UserError
 from polaformer.registry import RUNNERS
@@ -47,7 +49,7 @@ DEFAULT_HOOKS: dict[str, dict[str, Any]] = {
     "param_scheduler": {"type": "ParamSchedulerHook"},
     "run_card": {"type": "polaformer.RunCardHook"},
     "pictures": {"type": "polaformer.PictureHook"},
-    "checkpoint": {"type": "polaformer.CheckpointHook", "interval": 1},
+    "checkpoint": {"type": "polaformer.CheckpointHook"},
     "interrupt": {"type": "polaformer.InterruptHook"},
 }
 
@@ -113,12 +115,15 @@ class Runner(_Runner):
     def build_dataloader(
         dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
     ) -> DataLoader:
-        """As mmengine's; a dataset under an ``EpochSampler`` gets its random numbers from it."""
+        """As mmengine's; a dataset under a sampler of ours gets its random numbers from it."""
         if isinstance(dataloader, dict):
             dataloader = copy.deepcopy(dataloader)
             sampler = dataloader.get("sampler")
             kind = str(sampler.get("type", "")) if isinstance(sampler, dict) else ""
-            if kind.endswith("EpochSampler") and "num_batch_per_epoch" not in dataloader:
+            if (
+                kind.endswith(("EpochSampler", "InfiniteSampler"))
+                and "num_batch_per_epoch" not in dataloader
+            ):
                 dataset = dataloader["dataset"]
                 if isinstance(dataset, dict):
                     dataset = DATASETS.build(dataset)
@@ -130,11 +135,27 @@ class Runner(_Runner):
         return loader
 
     def build_train_loop(self, loop: Any) -> Any:
-        """As mmengine's; ``by_epoch=True`` and no type mean ``EpochTrainLoop``."""
-        if isinstance(loop, dict) and "type" not in loop and loop.get("by_epoch", True):
+        """As mmengine's; without a type ``max_iters`` means ``IterTrainLoop``, else by epochs."""
+        if isinstance(loop, dict) and "type" not in loop:
             rest = {key: value for key, value in loop.items() if key != "by_epoch"}
-            loop = {"type": "polaformer.EpochTrainLoop", **rest}
+            by_iter = counts_iterations(loop) or not loop.get("by_epoch", True)
+            kind = "IterTrainLoop" if by_iter else "EpochTrainLoop"
+            loop = {"type": f"polaformer.{kind}", **rest}
         return super().build_train_loop(loop)
+
+    def build_log_processor(self, log_processor: Any) -> Any:
+        """As mmengine's; without ``by_epoch`` it counts what the training loop counts."""
+        if isinstance(log_processor, dict) and "by_epoch" not in log_processor:
+            by_epoch = not counts_iterations(self._train_loop)
+            log_processor = {**log_processor, "by_epoch": by_epoch}
+        return super().build_log_processor(log_processor)
+
+    def _build_param_scheduler(self, scheduler: Any, optim_wrapper: Any) -> Any:
+        """As mmengine's; without ``by_epoch`` a schedule counts what the training loop counts."""
+        entries = scheduler if isinstance(scheduler, Sequence) else [scheduler]
+        by_iter = counts_iterations(self._train_loop)
+        entries = [with_unit(entry, by_iter) for entry in entries]
+        return super()._build_param_scheduler(entries, optim_wrapper)
 
     def build_val_loop(self, loop: Any) -> Any:
         """As mmengine's; no type means our ``ValLoop``."""
@@ -159,7 +180,7 @@ class Runner(_Runner):
         device = get_device()
         model = model.to(device)
         if not self.distributed:
-            return revert_sync_batchnorm(model)
+            return self._with_plain_batchnorm(model)
         if device == "cpu":
             model = self._without_sync_batchnorm(model)
         elif self.cfg.get("sync_bn"):
@@ -170,6 +191,17 @@ class Runner(_Runner):
             broadcast_buffers=False,
             find_unused_parameters=bool(self.cfg.get("find_unused_parameters", False)),
         )
+
+    def _with_plain_batchnorm(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Batch norm of one process, where there is no other to exchange with."""
+        kind = torch.nn.SyncBatchNorm
+        count = sum(isinstance(part, kind) for part in model.modules())
+        if count:
+            self.logger.info(
+                f"one process: {count} SyncBN layers are BatchNorm here, which is the same for the "
+                "images of one process"
+            )
+        return revert_sync_batchnorm(model)
 
     def _without_sync_batchnorm(self, model: torch.nn.Module) -> torch.nn.Module:
         """Batch norm within each process, where torch has none over all of them: on CPUs."""
@@ -306,7 +338,7 @@ class Runner(_Runner):
 
     def _say_if_finished(self) -> None:
         loop = self.train_loop
-        by_epoch = hasattr(loop, "set_position")
+        by_epoch = not counts_iterations(loop)
         done, end = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
         if done >= end:
             unit, key = ("epochs", "max_epochs") if by_epoch else ("iterations", "max_iters")
@@ -374,7 +406,8 @@ class Runner(_Runner):
         self._adopt_seed(checkpoint["meta"].get("seed"))
         state.restore(self, checkpoint, filename)
         self._has_loaded = True
-        self.logger.info(f"resumed from {filename}: epoch {self.epoch}, iteration {self.iter}")
+        epoch = "" if counts_iterations(self.train_loop) else f"epoch {self.epoch}, "
+        self.logger.info(f"resumed from {filename}: {epoch}iteration {self.iter}")
 
     def _adopt_seed(self, seed: int | None) -> None:
         if seed is None or seed == self.seed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from mmengine.hooks import EMAHook
 
 from polaformer.engine.hooks.health import BAD_STEPS, LAST_GOOD
 from polaformer.engine.state import unwrapped
+from polaformer.engine.units import counts_iterations
 from polaformer.registry import HOOKS
 
 LEFTOVERS = "interrupt_files"
@@ -38,6 +40,12 @@ class CheckpointHook(_CheckpointHook):
     checkpoint, or the best one so far, is removed after its successor is safely on disk, not
     before. A validation with a loss or score that is not finite is never the best.
     ``save_best='auto'`` follows the first key that the evaluator returns.
+
+    Args:
+        interval: save every so many epochs or iterations, -1 for never; by default each epoch, or
+            where iterations are counted each ``val_interval``. The end is saved in any case.
+        by_epoch: count epochs; by default what the training loop counts. Other arguments are
+            mmengine's.
     """
 
     out_dir: str | None
@@ -45,8 +53,52 @@ class CheckpointHook(_CheckpointHook):
     _saved_at: int | None = None
     _good_before: str | None = None
 
+    def __init__(
+        self,
+        interval: int | None = None,
+        by_epoch: bool | None = None,
+        save_optimizer: bool = True,
+        save_param_scheduler: bool = True,
+        out_dir: str | None = None,
+        max_keep_ckpts: int = -1,
+        save_last: bool = True,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        greater_keys: Sequence[str] | None = None,
+        less_keys: Sequence[str] | None = None,
+        filename_tmpl: str | None = None,
+        save_begin: int = 0,
+    ) -> None:
+        super().__init__(
+            interval=-1 if interval is None else interval,
+            by_epoch=by_epoch is not False,
+            save_optimizer=save_optimizer,
+            save_param_scheduler=save_param_scheduler,
+            out_dir=out_dir,
+            max_keep_ckpts=max_keep_ckpts,
+            save_last=save_last,
+            save_best=save_best,
+            rule=rule,
+            greater_keys=greater_keys,
+            less_keys=less_keys,
+            filename_tmpl=filename_tmpl,
+            save_begin=save_begin,
+        )
+        self._follows = by_epoch is None, interval is None, filename_tmpl is None
+
+    def _follow(self, loop: Any) -> None:
+        """Take unit, interval and names from the training loop where the config leaves them."""
+        unit, interval, name = self._follows
+        if unit:
+            self.by_epoch = not counts_iterations(loop)
+        if interval:
+            self.interval = 1 if self.by_epoch else getattr(loop, "val_interval", -1)
+        if name:
+            self.filename_tmpl = "epoch_{}.pth" if self.by_epoch else "iter_{}.pth"
+
     def before_train(self, runner: Any) -> None:
         """Find the best checkpoint of an earlier start again, also if the folder was moved."""
+        self._follow(runner.train_loop)
         folder = runner.work_dir if self.out_dir is None else self.out_dir
         if folder != runner.work_dir:
             folder = os.path.join(folder, os.path.basename(os.path.normpath(runner.work_dir)))
@@ -151,7 +203,7 @@ class CheckpointHook(_CheckpointHook):
         self._saved_at = meta["iter"]
         if is_main_process():
             write_last(runner.work_dir, self.last_ckpt)
-            _remove(stale)
+            _remove([path for path in stale if os.path.basename(path) != filename])
 
     def _rotate(self, runner: Any, step: int) -> list[str]:
         """Note ``step`` as kept; returns the files that are one too many then."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from mmengine.hooks import Hook
 
+from polaformer.engine.units import counts_iterations
 from polaformer.errors import UserError
 from polaformer.registry import HOOKS
 
@@ -119,7 +120,8 @@ class HealthHook(Hook):
             f"({self.bad_steps} in a row, stop at {self.max_bad_steps})"
         )
         if self.bad_steps >= self.max_bad_steps:
-            place = f"epoch {runner.epoch + 1}"
+            by_iter = counts_iterations(runner.train_loop)
+            place = f"of {runner.max_iters}" if by_iter else f"epoch {runner.epoch + 1}"
             raise TrainingDiverged(
                 self._message(runner, runner.iter + 1, place, f" (last loss {loss})")
             )

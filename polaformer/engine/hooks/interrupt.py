@@ -13,8 +13,8 @@ from mmengine.device import get_device
 from mmengine.dist import all_reduce, get_world_size, is_main_process
 from mmengine.hooks import Hook
 
-from polaformer.engine.hooks.checkpoint import write_last
-from polaformer.engine.hooks.health import BAD_STEPS
+from polaformer.engine.hooks.checkpoint import LEFTOVERS, write_last
+from polaformer.engine.hooks.health import BAD_STEPS, LAST_GOOD
 from polaformer.registry import HOOKS
 
 GRACE_SECONDS = 5.0
@@ -81,14 +81,22 @@ class InterruptHook(Hook):
                 f"stopped after iteration {runner.iter + 1}; not saved, as the last steps were not "
                 "finite"
             )
-        name = f"iter_{runner.iter + 1}.pth"
-        runner.save_checkpoint(runner.work_dir, name, by_epoch=False)
-        path = os.path.join(runner.work_dir, name)
-        if is_main_process():
-            write_last(runner.work_dir, path)
+        path = self._save(runner, f"iter_{runner.iter + 1}.pth")
         # Not restored yet: a late repeat would break off the closing of trackers and run card.
         self._ended = True
         raise Interrupted(f"stopped after iteration {runner.iter + 1}, saved in {path}")
+
+    def _save(self, runner: Any, name: str) -> str:
+        """Save what is not saved yet; the next regular checkpoint takes the place of the file."""
+        path = os.path.join(runner.work_dir, name)
+        hub = runner.message_hub
+        if hub.get_info(LAST_GOOD) == path and os.path.isfile(path):
+            return path
+        hub.update_info(LEFTOVERS, sorted({*hub.get_info(LEFTOVERS, []), name}))
+        runner.save_checkpoint(runner.work_dir, name, by_epoch=False)
+        if is_main_process():
+            write_last(runner.work_dir, path)
+        return path
 
     def _agreed(self, runner: Any) -> bool:
         if get_world_size() == 1:

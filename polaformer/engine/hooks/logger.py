@@ -7,6 +7,7 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.hooks import LoggerHook as _LoggerHook
 
+from polaformer.engine.units import counts_iterations
 from polaformer.registry import HOOKS
 from polaformer.visualization.measures import line_of
 
@@ -39,10 +40,15 @@ class LoggerHook(_LoggerHook):
     def after_train_iter(
         self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: dict | None = None
     ) -> None:
-        """Log every ``interval`` steps, and the last step of an epoch shorter than that."""
-        length = len(runner.train_dataloader)
+        """Log every ``interval`` steps, and the last step of an epoch shorter than that.
+
+        Where iterations are counted, the last step of the training.
+        """
+        by_iter = counts_iterations(runner.train_loop)
+        length = runner.max_iters if by_iter else len(runner.train_dataloader)
         due = self.every_n_inner_iters(batch_idx, self.interval)
-        short = batch_idx + 1 == length and (not self.ignore_last or length <= self.interval)
+        last = batch_idx + 1 == length
+        short = last and (by_iter or not self.ignore_last or length <= self.interval)
         if not (due or short):
             return
         tag, line = runner.log_processor.get_log_after_iter(runner, batch_idx, "train")
@@ -53,12 +59,15 @@ class LoggerHook(_LoggerHook):
         """Log the metrics of this validation."""
         values = numbers(metrics)
         in_training = not (runner._train_loop is None or isinstance(runner._train_loop, dict))
-        epoch, iteration = (runner.epoch, runner.iter) if in_training else (0, 0)
-        runner.logger.info(f"Epoch(val) [{epoch}]  {line_of(values) or _NOTHING}")
+        place = {"epoch": 0, "iter": 0}
+        if in_training:
+            place = {"epoch": runner.epoch, "iter": runner.iter}
+            if counts_iterations(runner.train_loop):
+                place.pop("epoch")
+        unit, step = next(iter(place.items()))
+        runner.logger.info(f"{unit.title()}(val) [{step}]  {line_of(values) or _NOTHING}")
         scalars: dict[str, float] = {f"val/{key}": value for key, value in values.items()}
-        runner.visualizer.add_scalars(
-            {**scalars, "epoch": epoch, "iter": iteration}, step=iteration
-        )
+        runner.visualizer.add_scalars({**scalars, **place}, step=place["iter"])
 
     def after_test_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Log the metrics of the test."""

@@ -9,6 +9,7 @@ from typing import Any
 from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
+from polaformer.engine.units import counts_iterations
 from polaformer.registry import HOOKS
 
 
@@ -21,7 +22,7 @@ class _NoStepLines(logging.Filter):
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """One bar for the whole training: epoch, loss, images per second, time left.
+    """One bar for the whole training: epoch or iteration, loss, images per second, time left.
 
     Only on a terminal. Elsewhere the log has plain lines and this hook does nothing. The log file
     always gets every line.
@@ -73,10 +74,11 @@ class ProgressHook(Hook):
             parts.append(f"loss {scalars['train/loss'].mean(10):.3f}")
         if "train/images_per_s" in scalars:
             parts.append(f"{scalars['train/images_per_s'].mean(10):.0f} img/s")
+        by_iter = counts_iterations(runner.train_loop)
         self._bar.update(
             self._task,
             completed=runner.iter + 1,
-            description=f"epoch {runner.epoch + 1}/{runner.max_epochs}",
+            description="iteration" if by_iter else f"epoch {runner.epoch + 1}/{runner.max_epochs}",
             note="  ".join(parts),
         )
 

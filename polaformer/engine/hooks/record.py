@@ -11,6 +11,7 @@ from mmengine.hooks import Hook
 from polaformer.engine.hooks.logger import numbers
 from polaformer.engine.run_card import RunCard, describe_data
 from polaformer.engine.state import config_hash, versions
+from polaformer.engine.units import counts_iterations
 from polaformer.registry import HOOKS
 
 
@@ -49,7 +50,9 @@ class RunCardHook(Hook):
     def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Note the newest metrics."""
         if hasattr(self, "card"):
-            self.card.update(metrics={"epoch": runner.epoch, **numbers(metrics)})
+            by_iter = counts_iterations(runner.train_loop)
+            place = {"iter": runner.iter} if by_iter else {"epoch": runner.epoch}
+            self.card.update(metrics={**place, **numbers(metrics)})
 
     def after_train(self, runner: Any) -> None:
         """Close the card."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import torch
 from mmengine.device import get_device
 from mmengine.dist import get_world_size
-from mmengine.hooks import Hook
+from mmengine.hooks import Hook, IterTimerHook
 
 from polaformer.registry import HOOKS
 
@@ -58,6 +59,12 @@ class ThroughputHook(Hook):
         }
         for name, value in values.items():
             hub.update_scalar(f"train/{name}", value, resumed=False)
+
+    def after_val(self, runner: Any) -> None:
+        """Keep what a validation did at its end out of the next step's time."""
+        for hook in runner.hooks:
+            if isinstance(hook, IterTimerHook):
+                hook.t = time.time()
 
     def after_train(self, runner: Any) -> None:
         """Say the averages of this start of the run."""
