@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-import operator
 import os
 import pickle
 from collections import Counter
@@ -13,9 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from mmengine.dataset import BaseDataset
 from mmengine.logging import print_log
-from PIL import Image
 
 from polaformer.coco.format import CocoFile, read_coco
 from polaformer.coco.reading import no_garbage_collection
@@ -23,21 +20,18 @@ from polaformer.datasets.coco_classes import asked_classes, choose_categories
 from polaformer.datasets.coco_items import Instances
 from polaformer.datasets.coco_pictures import Pictures, checked_prefix, image_folder
 from polaformer.datasets.coco_pipeline import mask_use, shortest_edge, vanishing
-from polaformer.datasets.coco_report import oddities, pipeline_failure, why_no_object
-from polaformer.datasets.decode import BadImage, decode_rgb
-from polaformer.datasets.integrity import SampleError, reason
+from polaformer.datasets.coco_report import oddities, why_no_object
+from polaformer.datasets.fetching import FetchingDataset, file_size, one_of
 from polaformer.datasets.layout import name_some
-from polaformer.datasets.load_image import UnreadableImage
-from polaformer.datasets.sources import FolderReader, PackedNames, printable
-from polaformer.errors import UserError, did_you_mean
+from polaformer.datasets.sources import printable
+from polaformer.errors import UserError
 from polaformer.registry import DATASETS
 
-_REFETCHES = 1000
 _SIZES_IN_FINGERPRINT = 100_000
 
 
 @DATASETS.register_module()
-class CocoDataset(BaseDataset):
+class CocoDataset(FetchingDataset):
     """Images with boxes, and masks where the pipeline loads them, from a COCO annotation file.
 
     An item before the pipeline is dict(img_path, img_id, height, width, sample_idx, instances),
@@ -85,10 +79,10 @@ class CocoDataset(BaseDataset):
         check_limit: int = 20_000,
         test_mode: bool = False,
     ) -> None:
-        _one_of("images_without_objects", images_without_objects, ("use", "drop"))
-        _one_of("on_error", on_error, ("stop", "skip"))
+        one_of("images_without_objects", images_without_objects, ("use", "drop"))
+        one_of("on_error", on_error, ("stop", "skip"))
         check = "none" if check is None else check
-        _one_of("check", check, ("auto", "decode", "header", "none"))
+        one_of("check", check, ("auto", "decode", "header", "none"))
         self.images_without_objects = images_without_objects
         self.min_size = min_size
         self.on_error = on_error
@@ -143,6 +137,10 @@ class CocoDataset(BaseDataset):
                 f"{error}; {self._given_file} does exist, but ann_file counts from data_root="
                 f"'{self.data_root}'"
             ) from error
+
+    @property
+    def where(self) -> str:
+        return self.ann_file
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -252,49 +250,9 @@ class CocoDataset(BaseDataset):
             parts.append(f"{len(self.skipped):,} skipped")
         return ", ".join(parts)
 
-    def __getitem__(self, index: int) -> Any:
-        position = range(len(self))[operator.index(index)]
-        order = itertools.chain(range(position, len(self)), range(position))
-        for used in itertools.islice(order, _REFETCHES):
-            try:
-                data = self.prepare_data(used)
-            except UnreadableImage as error:
-                if self.test_mode or self.on_error == "stop":
-                    raise
-                self._tell_replaced(used, error)
-                continue
-            except UserError:
-                raise
-            except Exception as error:
-                raise SampleError(pipeline_failure(self.get_data_info(used), error)) from error
-            if data is not None:
-                return data
-            if self.test_mode:
-                path = self.get_data_info(used)["img_path"]
-                raise SampleError(f"the pipeline gives nothing for {printable(path)}")
-        raise SampleError(
-            f"{self.ann_file}: the pipeline gives nothing for {min(len(self), _REFETCHES)} images"
-        )
-
-    def _tell_replaced(self, position: int, error: Exception) -> None:
-        if position not in self._told:
-            self._told.add(position)
-            print_log(f"{error}; the next image takes its place", "current", level=logging.WARNING)
-
     def get_cat_ids(self, idx: int) -> list[int]:
         """Labels of the instances of image ``idx``, which mmdet's wrappers balance by."""
         return [one["bbox_label"] for one in self.get_data_info(idx)["instances"]]
-
-    def read_image(self, index: int) -> Image.Image:
-        """Image ``index`` as 8-bit RGB, before transforms; raises SampleError naming a bad file."""
-        info = self.get_data_info(range(len(self))[operator.index(index)])
-        size = None if info["width"] is None else (info["width"], info["height"])
-        try:
-            data = FolderReader("", PackedNames([info["img_path"]])).read(0)
-            return decode_rgb(data, size=size)
-        except (BadImage, OSError) as error:
-            path = printable(info["img_path"])
-            raise SampleError(f"bad image {path}: {reason(error)}") from error
 
     def fingerprint(self) -> str:
         """SHA-256 over the classes and every image's name, id, size in bytes and instances.
@@ -308,7 +266,7 @@ class CocoDataset(BaseDataset):
             for i in range(len(self)):
                 info = self.get_data_info(i)
                 name = os.path.relpath(info["img_path"], self._folder)
-                size = _file_size(info["img_path"]) if i % step == 0 else "-"
+                size = file_size(info["img_path"]) if i % step == 0 else "-"
                 row = f"{name}\0{info['img_id']}\0{size}\n"
                 digest.update(row.encode("utf-8", "surrogateescape"))
                 for one in info["instances"]:
@@ -320,13 +278,6 @@ class CocoDataset(BaseDataset):
         return f"{type(self).__name__}({self.ann_file}: {self.summary()})"
 
 
-def _file_size(path: str) -> int | str:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return "missing"
-
-
 def _digest_instance(digest: Any, one: Mapping[str, Any]) -> None:
     numbers = (*one["bbox"], one["bbox_label"], one["ignore_flag"])
     digest.update(np.asarray(numbers, dtype="<f8").tobytes())
@@ -336,12 +287,3 @@ def _digest_instance(digest: Any, one: Mapping[str, Any]) -> None:
         return
     for polygon in mask:
         digest.update(np.asarray(polygon, dtype="<f8").tobytes())
-
-
-def _one_of(field: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        hint = did_you_mean(value, allowed)
-        raise UserError(
-            f"{field}={value!r} is not known{'; ' + hint if hint else ''} (allowed: "
-            f"{', '.join(allowed)})"
-        )

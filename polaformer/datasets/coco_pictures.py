@@ -8,15 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from unicodedata import normalize
 
-from mmengine.logging import print_log
-
 from polaformer.datasets.decode import BadImage, upright_size
-from polaformer.datasets.integrity import Size, bad_images
+from polaformer.datasets.integrity import RECORDED, Size, bad_images, check_depth
 from polaformer.datasets.layout import name_some
 from polaformer.datasets.sources import FolderReader, PackedNames, printable
 from polaformer.errors import UserError, did_you_mean
 
-_HEADER_LIMIT = 200_000
 _MISSING = "the file is missing"
 
 
@@ -36,7 +33,11 @@ def checked_prefix(data_prefix: Mapping[str, str] | None) -> dict[str, str]:
 
 def image_folder(data_prefix: Mapping[str, str], data_root: str) -> str:
     """The folder that file names count from; raises UserError if it does not exist."""
-    folder = data_prefix.get("img") or data_root or "."
+    return existing_folder(data_prefix.get("img") or data_root or ".")
+
+
+def existing_folder(folder: str) -> str:
+    """``folder``; raises UserError that says what there is if it does not exist."""
     if os.path.isdir(folder):
         return folder
     path = Path(folder)
@@ -99,22 +100,21 @@ class Pictures:
             return None
 
     def bad(
-        self, check: str, check_limit: int, sizes: Sequence[Size | None], where: str
+        self,
+        check: str,
+        check_limit: int,
+        sizes: Sequence[Size | None],
+        where: str,
+        recorded: str = RECORDED,
     ) -> list[tuple[int, str]]:
-        """(index, reason) of every bad image; ``check`` as in ``CocoDataset``."""
-        count = len(self.reader.names)
-        if check == "auto":
-            check = "decode" if count <= check_limit else "header"
-            if count > max(check_limit, _HEADER_LIMIT):
-                print_log(
-                    f"{where}: {count:,} images are too many to be checked first (check='header' "
-                    "or 'decode' does it)",
-                    logger="current",
-                )
-                check = "none"
+        """(index, reason) of every bad image; ``check`` as in ``CocoDataset``.
+
+        In a reason, the sizes '``recorded``'.
+        """
+        check = check_depth(check, check_limit, len(self.reader.names), where)
         if check == "none":
             return []
-        return list(bad_images(self.reader, full=check == "decode", sizes=sizes))
+        return list(bad_images(self.reader, check == "decode", sizes, recorded))
 
     def complaint(self, bad: Sequence[tuple[int, str]], data_root: str) -> str:
         """'K of N images are bad:' and a line 'path: reason' for each.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from polaformer.coco.format import (
     BAD_MASK,
@@ -18,7 +16,6 @@ from polaformer.coco.format import (
 )
 from polaformer.datasets.coco_items import NO_MASK, TINY, UNUSED, Instances
 from polaformer.datasets.layout import name_some
-from polaformer.datasets.sources import printable
 
 _EXAMPLES = 3
 _TOLD = (*LEFT_OUT, PARTLY_OUTSIDE, IMAGE_TWICE, SAME_FILE, CATEGORY_TWICE, NAME_TWICE)
@@ -56,18 +53,6 @@ def why_no_object(coco: CocoFile, made: Instances) -> str:
             "detector without masks"
         )
     return "; ".join(oddities(coco, made)) or "all are regions to ignore"
-
-
-def pipeline_failure(info: Mapping[str, Any], error: Exception) -> str:
-    """Which picture the pipeline fails on, and where, on one line."""
-    size = f" ({info['width']} x {info['height']} pixels)" if info["width"] else ""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return (
-        f"the pipeline fails on {printable(info['img_path'])}{size}: {told} ({last.name} in "
-        f"{last.filename}:{last.lineno})"
-    )
 
 
 def _examples(coco: CocoFile, kind: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
@@ -54,19 +56,12 @@ def decode_rgb(
     Raises BadImage for anything that does not decode to the last byte, including PIL's limit on
     decompression bombs.
     """
-    with _opened(data) as image:
-        try:
-            image.load()
-            upright = _upright(image) if exif else image
-            if size is not None and upright.size != size and image.size == size:
-                upright = image
-            return _to_rgb(upright, alpha)
-        except BadImage:
-            raise
-        except MemoryError:
-            raise
-        except Exception as error:  # decoders raise every kind of error on damaged input
-            raise BadImage(_reason(error)) from error
+    with opened(data) as image, decoding():
+        image.load()
+        turned = upright(image) if exif else image
+        if size is not None and turned.size != size and image.size == size:
+            turned = image
+        return _to_rgb(turned, alpha)
 
 
 def looks_sound(head: bytes, tail: bytes) -> bool:
@@ -76,7 +71,7 @@ def looks_sound(head: bytes, tail: bytes) -> bool:
     ``head``.
     """
     try:
-        with _opened(head) as image:
+        with opened(head) as image:
             return _has_end_mark(image.format, tail)
     except BadImage:
         return False
@@ -84,13 +79,13 @@ def looks_sound(head: bytes, tail: bytes) -> bool:
 
 def stored_size(data: bytes) -> tuple[int, int]:
     """(width, height) as stored, from the start of a file; raises BadImage if it has none."""
-    with _opened(data) as image:
+    with opened(data) as image:
         return image.size
 
 
 def upright_size(data: bytes) -> tuple[int, int]:
     """(width, height) after turning as EXIF says, from a whole file, without decoding pixels."""
-    with _opened(data) as image:
+    with opened(data) as image:
         try:
             # PIL turns a TIFF on its own, and its size says so beforehand.
             turned = image.format != "TIFF" and image.getexif().get(_ORIENTATION, 1) in _ON_ITS_SIDE
@@ -102,20 +97,25 @@ def upright_size(data: bytes) -> tuple[int, int]:
 
 def verify(data: bytes) -> None:
     """Raise BadImage if ``data`` does not decode; a JPEG is read to its end, but not enlarged."""
-    with _opened(data) as image:
-        try:
-            image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
-            image.load()
-            _to_rgb(image, "drop")
-        except BadImage:
-            raise
-        except MemoryError:
-            raise
-        except Exception as error:  # as above
-            raise BadImage(_reason(error)) from error
+    with opened(data) as image, decoding():
+        image.draft("RGB", (max(1, image.width // 8), max(1, image.height // 8)))
+        image.load()
+        _to_rgb(image, "drop")
 
 
-def _opened(data: bytes) -> Image.Image:
+@contextmanager
+def decoding() -> Iterator[None]:
+    """Any error of a decoder as BadImage with its reason."""
+    try:
+        yield
+    except (BadImage, MemoryError):
+        raise
+    except Exception as error:  # decoders raise every kind of error on damaged input
+        raise BadImage(_reason(error)) from error
+
+
+def opened(data: bytes) -> Image.Image:
+    """The picture whose header ``data`` starts with, not decoded yet; BadImage if there is none."""
     if not data:
         raise BadImage("the file is empty (0 bytes)")
     try:
@@ -148,7 +148,8 @@ def _has_end_mark(kind: str | None, tail: bytes) -> bool:
     return False
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def upright(image: Image.Image) -> Image.Image:
+    """``image`` turned as its EXIF orientation says."""
     try:
         return ImageOps.exif_transpose(image)
     except Exception:  # a damaged EXIF block says nothing about the pixels

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from mmengine.logging import print_log
 
@@ -21,6 +22,9 @@ from polaformer.errors import UserError
 
 _BLOCK = 1024
 _FIRST_LINE_AFTER, _SECONDS_BETWEEN_LINES = 2, 10
+_HEADER_LIMIT = 200_000
+RECORDED = "are recorded as its width and height"
+_Result = TypeVar("_Result")
 
 
 class SampleError(UserError):
@@ -39,13 +43,16 @@ Size = tuple[int, int]
 
 
 def bad_images(
-    reader: Reader, full: bool, sizes: Sequence[Size | None] | None = None
+    reader: Reader,
+    full: bool,
+    sizes: Sequence[Size | None] | None = None,
+    recorded: str = RECORDED,
 ) -> Iterator[tuple[int, str]]:
     """(index, reason) of every file of ``reader`` that is no sound picture, in order.
 
     ``full`` decodes every file; otherwise only those whose start and end do not show that they are
-    whole. ``sizes`` are the (width, height) that pictures must have, upright or as stored. Says how
-    far it is after two seconds and then every ten.
+    whole. ``sizes`` are the (width, height) that pictures must have, upright or as stored; in a
+    reason they '``recorded``'.
     """
 
     def look(index: int) -> str | None:
@@ -56,29 +63,53 @@ def bad_images(
                 verify(start)
             expected = None if sizes is None else sizes[index]
             if expected is not None and _size_in(start) != expected:
-                _check_size(reader.read(index), expected)
+                _check_size(reader.read(index), expected, recorded)
         except (BadImage, OSError) as error:
             return reason(error)
         return None
 
-    count = len(reader.names)
+    for index, why in looked_at(len(reader.names), look):
+        if why is not None:
+            yield index, why
+
+
+def looked_at(
+    count: int, look: Callable[[int], _Result], what: str = "images"
+) -> Iterator[tuple[int, _Result]]:
+    """(index, ``look(index)``) of ``count`` files in order, looked at by several threads.
+
+    Says how far it is after two seconds and then every ten.
+    """
     tell_at = time.monotonic() + _FIRST_LINE_AFTER
     with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
         for start in range(0, count, _BLOCK):
             block = range(start, min(start + _BLOCK, count))
-            for index, why in zip(block, pool.map(look, block), strict=True):
-                if why is not None:
-                    yield index, why
+            for index, found in zip(block, pool.map(look, block), strict=True):
+                yield index, found
                 if time.monotonic() >= tell_at:
                     tell_at = time.monotonic() + _SECONDS_BETWEEN_LINES
-                    print_log(f"checked {index + 1:,} of {count:,} images", "current")
+                    print_log(f"checked {index + 1:,} of {count:,} {what}", "current")
 
 
-def other_size(found: Size, expected: Size) -> str:
+def check_depth(check: str, limit: int, count: int, where: str) -> str:
+    """What 'auto' means for ``count`` images: 'decode' up to ``limit``, 'header' up to 200,000."""
+    if check != "auto":
+        return check
+    if count <= max(limit, _HEADER_LIMIT):
+        return "decode" if count <= limit else "header"
+    print_log(
+        f"{where}: {count:,} images are too many to be checked first (check='header' "
+        "or 'decode' does it)",
+        logger="current",
+    )
+    return "none"
+
+
+def other_size(found: Size, expected: Size, recorded: str = RECORDED) -> str:
     """The reason for a picture whose (width, height) is not the recorded one."""
     return (
-        f"the picture is {found[0]} x {found[1]} pixels, but {expected[0]} x {expected[1]} are "
-        "recorded as its width and height"
+        f"the picture is {found[0]} x {found[1]} pixels, but {expected[0]} x {expected[1]} "
+        f"{recorded}"
     )
 
 
@@ -90,10 +121,10 @@ def _size_in(start: bytes) -> Size | None:
         return None
 
 
-def _check_size(data: bytes, expected: Size) -> None:
+def _check_size(data: bytes, expected: Size, recorded: str) -> None:
     found = upright_size(data)
     if expected not in (found, stored_size(data)):
-        raise BadImage(other_size(found, expected))
+        raise BadImage(other_size(found, expected, recorded))
 
 
 def reason(error: Exception) -> str:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from mmengine.logging import print_log
 
 from polaformer.datasets.coco_pictures import Pictures
 from polaformer.datasets.decode import (
@@ -22,11 +18,10 @@ from polaformer.datasets.decode import (
     verify,
 )
 from polaformer.datasets.integrity import Size, other_size, reason
+from polaformer.datasets.prepare.progress import looked_at
 from polaformer.datasets.sources import FolderSource
 from polaformer.errors import did_you_mean
 
-_BLOCK = 512
-_FIRST_LINE_AFTER, _SECONDS_BETWEEN_LINES = 2, 10
 _HASHED_BYTES = 2**29  # files of equal size are compared up to this many bytes
 
 
@@ -92,18 +87,11 @@ def _look(
         except (BadImage, OSError) as error:
             return "broken", reason(error)
 
-    start = time.monotonic()
-    tell_at = start + _FIRST_LINE_AFTER
-    with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
-        for first in range(0, len(present), _BLOCK):
-            block = present[first : first + _BLOCK]
-            for i, result in zip(block, pool.map(look, block), strict=True):
-                if result is not None:
-                    kind, why = result
-                    getattr(found, kind).append(reader.names[i] + (f": {why}" if why else ""))
-            if time.monotonic() >= tell_at:
-                tell_at = time.monotonic() + _SECONDS_BETWEEN_LINES
-                _tell(first + len(block), len(present), time.monotonic() - start)
+    for at, result in looked_at(len(present), lambda at: look(present[at])):
+        if result is not None:
+            kind, why = result
+            name = reader.names[present[at]]
+            getattr(found, kind).append(name + (f": {why}" if why else ""))
 
 
 def _sizes(data: bytes) -> tuple[Size, Size] | None:
@@ -112,12 +100,6 @@ def _sizes(data: bytes) -> tuple[Size, Size] | None:
         return stored_size(data), upright_size(data)
     except BadImage:
         return None
-
-
-def _tell(done: int, count: int, seconds: float) -> None:
-    left = seconds / done * (count - done)
-    told = f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"
-    print_log(f"looked at {done:,} of {count:,} images, about {told} left", "current")
 
 
 def _explained(missing: list[str], there: set[str]) -> list[str]:
