@@ -1,5 +1,5 @@
 # 80,000 iterations of 16 images: AdamW at 1e-4 with weight decay 1e-4, falling to 0 with the power
-# 0.9 of what is left. As PVT (arXiv 2102.12122, section 5.4; its released configs take 40,000 of 32
+# 0.9 of what is left. As PVT (arXiv 2102.12122, section 5.3; its released configs take 40,000 of 32
 # images at 2e-4). Another number of images per step scales the rate in proportion. Norms, biases
 # and position tables do not decay.
 auto_scale_lr = dict(enable=True, base_batch_size=16)

@@ -1,0 +1,26 @@
+r"""Semantic FPN with Pola-Swin-T on ADE20K, 80,000 iterations.
+
+Command (one GPU): python tools/train.py configs/segmentation/semantic_fpn_pola-swin-t_80k_ade20k.py
+Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
+    configs/segmentation/semantic_fpn_pola-swin-t_80k_ade20k.py
+
+Expected: not found here, not measured.
+Cost: not measured;
+training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
+Drop path 0.2 as in Swin's paper for ADE20K.
+Starts from random weights; published results start from an ImageNet classifier, which is
+--cfg-options model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=FILE
+"""
+
+_base_ = [
+    "../_base_/runtime.py",
+    "../_base_/tasks/segmentation.py",
+    "../_base_/models/semantic_fpn.py",
+    "../_base_/datasets/ade20k.py",
+    "../_base_/schedules/80k.py",
+]
+
+model = dict(
+    backbone=dict(type="polaformer.PolaSwin", arch="tiny", drop_path_rate=0.2),
+    neck=dict(in_channels=[96, 192, 384, 768]),
+)
