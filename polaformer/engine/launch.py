@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -192,7 +193,7 @@ def _take_tta_pipeline(cfg: Any, options: TestOptions) -> None:
     if absent:
         raise UserError(
             f"--tta: {options.config} has no {' and no '.join(absent)}; test-time augmentation "
-            "needs both, and the recipes of configs/detection have them"
+            "needs both, and the recipes of configs/detection and configs/segmentation have them"
         )
     for dataset in _innermost(cfg["test_dataloader"]["dataset"]):
         dataset["pipeline"] = cfg["tta_pipeline"]
@@ -362,9 +363,18 @@ def _report(
             path for m in runner.test_evaluator.metrics for path in _write(m, folder, dataset)
         ]
         write_json(folder / "metrics.json", content)
-        names = ", ".join(path.name for path in (folder / "metrics.json", *written))
+        names = _listed([folder / "metrics.json", *written], folder)
         runner.logger.info(f"results are in {folder}: {names}")
     return strict(content)
+
+
+def _listed(paths: Sequence[Path], folder: Path) -> str:
+    """Files in ``folder`` by name, those in a folder of their own by that and their number."""
+    places = Counter(path.relative_to(folder).parts[0] for path in paths)
+    return ", ".join(
+        name if (folder / name).is_file() else f"{name}/ ({count} files)"
+        for name, count in places.items()
+    )
 
 
 def _write(metric: Any, folder: Path, dataset: Any) -> list[Path]:

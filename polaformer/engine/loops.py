@@ -15,6 +15,7 @@ from mmengine.runner import TestLoop as _TestLoop
 from mmengine.runner import ValLoop as _ValLoop
 from torch.utils.data import DataLoader
 
+from polaformer.engine.data import InfiniteSampler
 from polaformer.engine.state import unwrapped
 from polaformer.errors import UserError
 from polaformer.registry import LOOPS
@@ -36,7 +37,7 @@ class EpochTrainLoop(EpochBasedTrainLoop):
         val_interval: validate every so many epochs, and after the last one.
 
     Raises:
-        UserError: an epoch without a single batch.
+        UserError: an epoch without a single batch, or without an end.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class EpochTrainLoop(EpochBasedTrainLoop):
         dynamic_intervals: list[tuple[int, int]] | None = None,
     ) -> None:
         super().__init__(runner, dataloader, max_epochs, val_begin, val_interval, dynamic_intervals)
+        _refuse_endless(self.dataloader, "train", "or count iterations: polaformer.IterTrainLoop")
         if hasattr(self.dataloader.sampler, "set_even"):
             self.dataloader.sampler.set_even(True)
             self._max_iters = self._max_epochs * len(self.dataloader)
@@ -133,6 +135,14 @@ class EpochTrainLoop(EpochBasedTrainLoop):
         self.runner.val_loop.run()
 
 
+def _refuse_endless(dataloader: DataLoader, stage: str, hint: str) -> None:
+    if isinstance(dataloader.sampler, InfiniteSampler):
+        raise UserError(
+            f"{stage}_dataloader.sampler: the stream of an InfiniteSampler has no end; use "
+            f"polaformer.EpochSampler ({hint})"
+        )
+
+
 def share_buffers(runner: Any) -> None:
     """Give every process the first one's stored buffers of the model and of its average.
 
@@ -182,6 +192,7 @@ class _Evaluation:
         amp: str | None = "auto",
     ) -> None:
         super().__init__(runner, dataloader, evaluator)  # type: ignore[call-arg]
+        _refuse_endless(self.dataloader, self.stage, "every sample counts once")  # type: ignore[attr-defined]
         self.dtype = evaluation_dtype(runner, amp)
 
     @torch.no_grad()

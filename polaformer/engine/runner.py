@@ -17,7 +17,6 @@ from mmengine.model import (
     MMDistributedDataParallel,
     convert_sync_batchnorm,
     is_model_wrapper,
-    revert_sync_batchnorm,
 )
 from mmengine.registry import DATASETS
 from mmengine.runner import Runner as _Runner
@@ -27,7 +26,7 @@ from polaformer import compat
 from polaformer.checkpoint.errors import CheckpointError
 from polaformer.checkpoint.io import LoadReport, newest_valid, read_checkpoint, write_checkpoint
 from polaformer.checkpoint.loading import surplus_text
-from polaformer.engine import state
+from polaformer.engine import batch_norm, state
 from polaformer.engine.data import SeededDataset, start_worker
 from polaformer.engine.run_card import describe_data
 from polaformer.engine.units import counts_iterations, with_unit
@@ -180,9 +179,9 @@ class Runner(_Runner):
         device = get_device()
         model = model.to(device)
         if not self.distributed:
-            return self._with_plain_batchnorm(model)
+            return batch_norm.of_one_process(model, self.logger)
         if device == "cpu":
-            model = self._without_sync_batchnorm(model)
+            model = batch_norm.of_each_process(model, self.logger, bool(self.cfg.get("sync_bn")))
         elif self.cfg.get("sync_bn"):
             model = convert_sync_batchnorm(model, self.cfg.sync_bn)
         return MMDistributedDataParallel(
@@ -191,27 +190,6 @@ class Runner(_Runner):
             broadcast_buffers=False,
             find_unused_parameters=bool(self.cfg.get("find_unused_parameters", False)),
         )
-
-    def _with_plain_batchnorm(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Batch norm of one process, where there is no other to exchange with."""
-        kind = torch.nn.SyncBatchNorm
-        count = sum(isinstance(part, kind) for part in model.modules())
-        if count:
-            self.logger.info(
-                f"one process: {count} SyncBN layers are BatchNorm here, which is the same for the "
-                "images of one process"
-            )
-        return revert_sync_batchnorm(model)
-
-    def _without_sync_batchnorm(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Batch norm within each process, where torch has none over all of them: on CPUs."""
-        kind = torch.nn.SyncBatchNorm
-        if self.cfg.get("sync_bn") or any(isinstance(part, kind) for part in model.modules()):
-            self.logger.warning(
-                "SyncBN needs GPUs: on CPUs every process normalises its own images, so results "
-                "depend on the number of processes"
-            )
-        return revert_sync_batchnorm(model)
 
     def _maybe_compile(self, target: str) -> None:
         """Compile the backbone if the config says ``compile=True`` or gives options of torch's.

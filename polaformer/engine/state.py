@@ -18,6 +18,7 @@ from polaformer.compat.mmengine import OPAQUE, plain
 from polaformer.compat.versions import TESTED, installed
 from polaformer.engine import resuming
 from polaformer.engine.seeding import random_state, set_random_state
+from polaformer.engine.units import counts_iterations
 from polaformer.errors import UserError
 from polaformer.version import __version__
 
@@ -180,7 +181,7 @@ def restore(runner: Any, checkpoint: dict[str, Any], filename: str) -> None:
     """Put model, optimiser, schedulers, position and generators back as they were saved."""
     meta = checkpoint["meta"]
     unwrapped(runner.model).load_state_dict(checkpoint["state_dict"], strict=True)
-    _restore_position(runner, meta)
+    _restore_position(runner, meta, filename)
     runner.message_hub.load_state_dict(checkpoint["message_hub"])
     resuming.warn_of_differences(runner, meta)
     fresh = resuming.group_values(runner.optim_wrapper)
@@ -202,8 +203,16 @@ def restore(runner: Any, checkpoint: dict[str, Any], filename: str) -> None:
         set_random_state(checkpoint["random_state"])
 
 
-def _restore_position(runner: Any, meta: dict[str, Any]) -> None:
+def _restore_position(runner: Any, meta: dict[str, Any], filename: str) -> None:
     loop = runner.train_loop
+    before = (meta.get("config") or {}).get("train_cfg")
+    if before and counts_iterations(before) != counts_iterations(loop):
+        units = ("epochs", "iterations")
+        was = counts_iterations(before)
+        raise UserError(
+            f"cannot resume from {filename}: its run counted {units[was]} and train_cfg counts "
+            f"{units[not was]}; to start a new run from its weights, set load_from"
+        )
     if hasattr(loop, "set_position"):
         loop.set_position(meta["epoch"], meta["iter"], meta.get("samples_in_epoch", 0))
         saved = meta.get("global_batch")
@@ -235,6 +244,7 @@ FORMER_RUN = (
     "last_checkpoint",
     "scalars.json",
     "metrics.json",
+    "predictions",
     "predictions.json",
     "predictions.*.json",
     "pictures",

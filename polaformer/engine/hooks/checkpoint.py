@@ -153,6 +153,14 @@ class CheckpointHook(_CheckpointHook):
             meta = {"epoch": runner.epoch, "iter": runner.iter}
             self._save_checkpoint_with_step(runner, step, meta)
 
+    def after_train(self, runner: Any) -> None:
+        """Where iterations are counted, save a run that was stopped early where it stopped."""
+        stopped = getattr(runner.train_loop, "stop_training", False)
+        if stopped and not self.by_epoch and self.save_last and self._saved_at != runner.iter:
+            meta = {"epoch": runner.epoch, "iter": runner.iter}
+            self._save_checkpoint_with_step(runner, runner.iter, meta)
+        super().after_train(runner)
+
     def _disown(self, runner: Any, broken: str) -> None:
         """What was stored right before a validation that failed does not count as good."""
         text = f"no best checkpoint: {broken} is not finite in this validation"
