@@ -44,7 +44,15 @@ def _coco(evaluator: Mapping[str, Any], num_classes: int | None) -> Iterator[str
         yield from (f"{kind}_mAP{suffix}" for suffix in _AVERAGES)
 
 
-_REPORTED = {"polaformer.Accuracy": _accuracy, "polaformer.CocoMetric": _coco}
+def _segmentation(evaluator: Mapping[str, Any], num_classes: int | None) -> Iterator[str]:
+    yield from ("mIoU", "mAcc", "aAcc", "mDice", "loss")
+
+
+_REPORTED = {
+    "polaformer.Accuracy": _accuracy,
+    "polaformer.CocoMetric": _coco,
+    "polaformer.SegmentationMetric": _segmentation,
+}
 
 
 def masks(cfg: Mapping[str, Any], built: Any = None) -> Iterator[Finding]:
