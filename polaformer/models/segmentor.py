@@ -3,24 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import gt
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from mmengine.model import BaseModel
 from mmengine.registry import MODELS as ALL_MODELS
 from mmengine.structures import BaseDataElement, PixelData
 from torch import Tensor, nn
 
 from polaformer.errors import UserError, did_you_mean
+from polaformer.models.segmentation_inference import (
+    FLIPS,
+    Size,
+    Source,
+    View,
+    WholeLogits,
+    WindowLogits,
+    label_image,
+    strips_of_view,
+)
 from polaformer.registry import MODELS
 
 MODES = ("tensor", "loss", "predict")
+TEST_MODES = ("whole", "slide")
+
+
+@dataclass(frozen=True)
+class TestSettings:
+    """What ``test_cfg`` may say.
+
+    Args:
+        mode: 'whole' (the image at once) or 'slide' (overlapping windows, averaged).
+        crop_size: side of a window, or height and width.
+        stride: pixels from one window to the next, or rows and columns; at most ``crop_size``.
+        batch: windows that go through the model at once.
+        pixel_loss: also compute the cross entropy where the truth is known.
+    """
+
+    __test__ = False  # pytest would take the name for a test case
+
+    mode: str = "whole"
+    crop_size: Size | None = None
+    stride: Size | None = None
+    batch: int = 1
+    pixel_loss: bool = True
 
 
 @MODELS.register_module()
 class Segmentor(BaseModel):
-    """Backbone, neck, a head that decides and heads that only help in training, each a config."""
+    """Backbone, neck, a head that decides and heads that only help in training, each a config.
+
+    The keys, the names of parameters and losses, and the predictions are those of mmseg's
+    EncoderDecoder, whose checkpoints load; what differs is memory: labels are made strip by strip
+    (see ``segmentation_inference``), so no prediction carries ``seg_logits``.
+
+    Args:
+        auxiliary_head: one head or a list of them.
+        train_cfg: handed to the heads' ``loss``.
+        test_cfg: see ``TestSettings``; the whole image by default.
+
+    Raises:
+        UserError: a ``test_cfg`` with an unknown key or mode, or windows that leave pixels out.
+    """
 
     def __init__(
         self,
@@ -34,6 +80,8 @@ class Segmentor(BaseModel):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(data_preprocessor=data_preprocessor, init_cfg=init_cfg)
+        self.train_cfg, self.test_cfg = train_cfg, test_cfg
+        self.settings = test_settings(test_cfg or {})
         self.backbone = ALL_MODELS.build(backbone)
         if neck is not None:
             self.neck = ALL_MODELS.build(neck)
@@ -42,12 +90,21 @@ class Segmentor(BaseModel):
             self.auxiliary_head = nn.ModuleList([ALL_MODELS.build(h) for h in auxiliary_head])
         elif auxiliary_head is not None:
             self.auxiliary_head = ALL_MODELS.build(auxiliary_head)
-        self.train_cfg, self.test_cfg = train_cfg, test_cfg
+        self.align_corners: bool = self.decode_head.align_corners
+        self.num_classes: int = self.decode_head.num_classes
+        self.out_channels: int = self.decode_head.out_channels
+        self.threshold: float | None = self.decode_head.threshold
 
     def forward(
         self, inputs: Tensor, data_samples: list[Any] | None = None, mode: str = "tensor"
-    ) -> Any:
-        """Run on normalised images [B, 3, H, W]."""
+    ) -> Tensor | dict[str, Tensor] | list[Any]:
+        """Run on normalised images [B, 3, H, W] of any size.
+
+        ``'tensor'``: the head's logits [B, C, h, w]. ``'loss'``: the losses of all heads, named
+        'decode.loss_ce', 'aux.loss_ce' or, in a list, 'aux_0.loss_ce', with 'decode.acc_seg' and so
+        on; samples hold ``gt_sem_seg``, int64 [1, H, W], 255 ignored. ``'predict'``: the samples;
+        see ``predict``.
+        """
         if mode not in MODES:
             hint = did_you_mean(mode, MODES)
             raise ValueError(f"mode is '{mode}'; allowed: {', '.join(MODES)}. {hint}".strip())
@@ -61,43 +118,157 @@ class Segmentor(BaseModel):
         """mmengine logs how each parameter was initialised; ours are when they are built."""
 
     def extract_feat(self, inputs: Tensor) -> Sequence[Tensor]:
-        """The maps that the heads get."""
+        """The maps that the heads get: the neck's, or the backbone's."""
         maps = self.backbone(inputs)
         return self.neck(maps) if hasattr(self, "neck") else maps
 
     def loss(self, inputs: Tensor, data_samples: list[Any] | None) -> dict[str, Tensor]:
-        """Losses of all heads, named ``decode.*``, ``aux.*`` or ``aux_0.*``."""
-        if not data_samples or "gt_sem_seg" not in data_samples[0]:
-            raise UserError("the training batch has no 'gt_sem_seg'; is LoadMask in its pipeline?")
+        """Losses and accuracies of all heads."""
+        if not data_samples or any("gt_sem_seg" not in sample for sample in data_samples):
+            raise UserError(
+                "the training batch has no 'gt_sem_seg'; train_dataloader.dataset.pipeline needs "
+                "polaformer.LoadMask and, last, PackSegInputs"
+            )
         maps = self.extract_feat(inputs)
-        heads = {"decode": self.decode_head}
-        auxiliary = getattr(self, "auxiliary_head", None)
-        if isinstance(auxiliary, nn.ModuleList):
-            heads.update({f"aux_{i}": head for i, head in enumerate(auxiliary)})
-        elif auxiliary is not None:
-            heads["aux"] = auxiliary
         return {
             f"{name}.{key}": value
-            for name, head in heads.items()
+            for name, head in self._heads()
             for key, value in head.loss(maps, data_samples, self.train_cfg).items()
         }
 
+    def _heads(self) -> list[tuple[str, nn.Module]]:
+        """All heads and what their losses are called."""
+        heads = [("decode", self.decode_head)]
+        auxiliary = getattr(self, "auxiliary_head", None)
+        if isinstance(auxiliary, nn.ModuleList):
+            return heads + [(f"aux_{i}", head) for i, head in enumerate(auxiliary)]
+        return heads if auxiliary is None else [*heads, ("aux", auxiliary)]
+
+    @torch.no_grad()
     def predict(self, inputs: Tensor, data_samples: list[Any] | None = None) -> list[Any]:
-        """Labels of every image at its original size."""
-        logits = self.decode_head(self.extract_feat(inputs)).float()
-        align = self.decode_head.align_corners
-        logits = F.interpolate(logits, inputs.shape[2:], mode="bilinear", align_corners=align)
-        samples = data_samples or [BaseDataElement() for _ in logits]
-        for sample, one in zip(samples, logits, strict=True):
-            size = sample.metainfo.get("ori_shape", inputs.shape[2:])[:2]
-            full = F.interpolate(one[None], size, mode="bilinear", align_corners=align)[0]
-            sample.pred_sem_seg = PixelData(data=full.argmax(dim=0, keepdim=True).to(torch.uint8))
-            truth = sample.get("gt_sem_seg")
-            if truth is not None and truth.shape == tuple(size):
-                target = truth.data[0].to(full.device)
-                losses = F.cross_entropy(
-                    full[None], target[None], ignore_index=255, reduction="none"
+        """The samples with their labels.
+
+        Each gets ``pred_sem_seg.data``, uint8 [1, H, W] (int32 beyond 255 classes) at its
+        'ori_shape', upright and without padding. Where it holds a ``gt_sem_seg`` of that size and
+        was not flipped, its metainfo gets 'pixel_loss': the sum of the cross entropy over the
+        pixels that are not 255, and their number.
+        """
+        samples = data_samples or [BaseDataElement() for _ in inputs]
+        sources = self.sources(inputs)
+        for i, sample in enumerate(samples):
+            view = view_of(sample, inputs.shape[-2:])
+            truth = self.truth_of(sample, view)
+            with torch.autocast(inputs.device.type, enabled=False):
+                source = sources.pop(0)
+                strips = strips_of_view(source, view)
+                labels, loss = label_image(
+                    strips, view.size, self.out_channels, self.threshold, truth
                 )
-                count = int((target != 255).sum())
-                sample.set_metainfo({"pixel_loss": (losses.double().sum().item(), count)})
+            put_labels(samples[i], labels, loss)
         return samples
+
+    def truth_of(self, sample: Any, view: View) -> Tensor | None:
+        """The true labels [H, W] of an upright sample, if they are wanted and of its size."""
+        truth = sample.get("gt_sem_seg") if self.settings.pixel_loss else None
+        if truth is None or view.flip is not None or tuple(truth.shape) != view.size:
+            return None
+        return truth.data[0]
+
+    def sources(self, inputs: Tensor) -> list[Source]:
+        """Where the logits of each image of a batch come from."""
+        size = (inputs.shape[-2], inputs.shape[-1])
+        if self.settings.mode == "whole":
+            logits = self._logits(inputs)
+            return [WholeLogits(one, size, self.align_corners) for one in logits]
+        crop, stride = self.settings.crop_size, self.settings.stride
+        assert crop is not None
+        assert stride is not None
+        channels, batch = self.out_channels, self.settings.batch
+        return [
+            WindowLogits(self._logits, image, crop, stride, self.align_corners, channels, batch)
+            for image in inputs
+        ]
+
+    def _logits(self, inputs: Tensor) -> Tensor:
+        """The head's logits of images [B, 3, H, W], before mmseg's heads would resize them."""
+        maps = self.extract_feat(inputs)
+        if _predicts_plainly(self.decode_head):
+            return self.decode_head(maps)
+        size = inputs.shape[-2:]
+        metas = [{"img_shape": size, "ori_shape": size, "pad_shape": size} for _ in inputs]
+        return self.decode_head.predict(maps, metas, self.test_cfg)
+
+
+def _predicts_plainly(head: nn.Module) -> bool:
+    """Whether a head's prediction is its forward pass, resized."""
+    names = ("predict", "predict_by_feat")
+    return all(getattr(type(head), name).__qualname__ == f"BaseDecodeHead.{name}" for name in names)
+
+
+def view_of(sample: Any, size: Sequence[int]) -> View:
+    """How a sample's image became the model's input of ``size``."""
+    meta = sample.metainfo
+    flip = meta.get("flip_direction") if meta.get("flip") else None
+    if meta.get("flip") and flip not in FLIPS:
+        raise UserError(
+            f"a flipped image has flip_direction={flip!r}; allowed: "
+            f"{', '.join(name for name in FLIPS if name)}"
+        )
+    padding = meta.get("img_padding_size", meta.get("padding_size", (0, 0, 0, 0)))
+    height, width = meta.get("ori_shape", size)[:2]
+    return View((height, width), tuple(padding), flip)
+
+
+def put_labels(sample: Any, labels: Tensor, loss: tuple[float, int] | None) -> None:
+    """Store what was predicted in a sample."""
+    sample.pred_sem_seg = PixelData(data=labels)
+    if loss is not None:
+        sample.set_metainfo({"pixel_loss": loss})
+
+
+def test_settings(test_cfg: Mapping[str, Any]) -> TestSettings:
+    """The settings that a config's ``model.test_cfg`` names.
+
+    Raises:
+        UserError: an unknown key or mode, or sizes that do not fit each other.
+    """
+    where = "model.test_cfg"
+    allowed = tuple(TestSettings.__dataclass_fields__)
+    for key in test_cfg:
+        if key not in allowed:
+            hint = did_you_mean(key, allowed)
+            raise UserError(
+                f"unknown key {where}.{key}; allowed: {', '.join(allowed)}. {hint}".rstrip()
+            )
+    given = {key: value for key, value in test_cfg.items() if value is not None}
+    mode, batch = given.get("mode", "whole"), given.get("batch", 1)
+    if mode not in TEST_MODES:
+        hint = did_you_mean(str(mode), TEST_MODES)
+        raise UserError(f"{where}.mode={mode!r}; allowed: {', '.join(TEST_MODES)}. {hint}".rstrip())
+    if type(batch) is not int or batch < 1:
+        raise UserError(f"{where}.batch={batch!r}; allowed: a whole number >= 1")
+    for key in ("crop_size", "stride"):
+        if key in given:
+            given[key] = _pair(given[key], f"{where}.{key}")
+        elif mode == "slide":
+            raise UserError(
+                f"{where}.mode is 'slide' and {key} is missing; for example "
+                "dict(mode='slide', crop_size=(512, 512), stride=(341, 341))"
+            )
+    if mode == "slide" and any(map(gt, given["stride"], given["crop_size"])):
+        raise UserError(
+            f"{where}.stride={given['stride']} is larger than crop_size={given['crop_size']}: "
+            "pixels between the windows would get no label; allowed: at most crop_size"
+        )
+    return TestSettings(**given)
+
+
+def _pair(value: Any, where: str) -> Size:
+    """A side, or height and width, as two positive whole numbers."""
+    pair = (value, value) if type(value) is int else value
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise UserError(f"{where}={value!r}; allowed: a whole number >= 1 or a pair of them")
+    height, width = pair
+    if any(type(side) is not int or side < 1 for side in pair):
+        raise UserError(f"{where}={value!r}; allowed: a whole number >= 1 or a pair of them")
+    return height, width
