@@ -7,6 +7,8 @@ from polaformer.datasets.image_folder import ImageFolder
 from polaformer.datasets.imagenet import ImageNet
 from polaformer.datasets.layout import compare_classes
 from polaformer.datasets.load_image import LoadImage
+from polaformer.datasets.load_mask import LoadMask
+from polaformer.datasets.segmentation import SegmentationDataset
 from polaformer.datasets.transforms import ClassificationTransform
 
 __all__ = [
@@ -15,5 +17,7 @@ __all__ = [
     "ImageFolder",
     "ImageNet",
     "LoadImage",
+    "LoadMask",
+    "SegmentationDataset",
     "compare_classes",
 ]

@@ -13,7 +13,7 @@ def mask_use(pipeline: Any) -> str:
 
     An empty pipeline shows the items themselves: 'optional'.
     """
-    steps = list(_steps(pipeline))
+    steps = list(steps_of(pipeline))
     if not steps:
         return "optional"
     loading = [step for step in steps if _value(step, "with_mask", False)]
@@ -26,7 +26,7 @@ def shortest_edge(pipeline: Any) -> float | None:
     """The smallest longer edge that pictures are resized to with their ratio kept; None if none."""
     edges = [
         max(scale)
-        for step in _steps(pipeline)
+        for step in steps_of(pipeline)
         if _value(step, "keep_ratio", False)
         for scale in _pairs([_value(step, "scale", None), _value(step, "scales", None)])
     ]
@@ -56,19 +56,19 @@ def _pairs(scale: Any) -> Iterator[tuple[float, float]]:
                 yield from _pairs(one)
 
 
-def _steps(pipeline: Any) -> Iterator[Any]:
+def steps_of(pipeline: Any) -> Iterator[Any]:
     """Every transform in a pipeline, also those inside of others, as config or object."""
     if isinstance(pipeline, (list, tuple)):
         for step in pipeline:
-            yield from _steps(step)
+            yield from steps_of(step)
     elif isinstance(pipeline, Mapping):
         yield pipeline
         for value in pipeline.values():
             if isinstance(value, (list, tuple, Mapping)):
-                yield from _steps(value)
+                yield from steps_of(value)
     elif callable(pipeline):
         yield pipeline
-        yield from _steps(list(getattr(pipeline, "transforms", ())))
+        yield from steps_of(list(getattr(pipeline, "transforms", ())))
 
 
 def _value(step: Any, name: str, default: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from polaformer.datasets.decode import ALPHA_RULES, BadImage, decode_rgb
-from polaformer.datasets.integrity import SampleError, other_size, reason
+from polaformer.datasets.integrity import RECORDED, SampleError, other_size, reason
 from polaformer.datasets.sources import FolderReader, PackedNames, printable
 from polaformer.errors import UserError, did_you_mean
 from polaformer.registry import TRANSFORMS
@@ -56,7 +56,7 @@ class LoadImage:
                 size=size if self.exif == "auto" else None,
             )
             if size is not None and image.size != size:
-                raise BadImage(other_size(image.size, size))
+                raise BadImage(other_size(image.size, size, _recorded(results)))
         except (BadImage, OSError) as error:
             raise UnreadableImage(
                 f"bad image {printable(path)}: {reason(error)}; mend or remove it, or train on the "
@@ -71,3 +71,8 @@ class LoadImage:
 
     def __repr__(self) -> str:
         return f"LoadImage(alpha={self.alpha!r}, exif={self.exif!r})"
+
+
+def _recorded(results: dict[str, Any]) -> str:
+    mask = results.get("seg_map_path")
+    return RECORDED if mask is None else f"has its label image {printable(str(mask))}"

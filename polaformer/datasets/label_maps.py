@@ -1,0 +1,241 @@
+"""From the bytes of a label image to class indices, or to a reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from PIL import Image
+
+from polaformer.datasets.class_sets import IGNORED, Color
+from polaformer.datasets.decode import BadImage, decoding, opened, upright
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_GRAY = 0
+_TIFF_BITS = 258
+_LOSSY = ("JPEG", "MPO", "WEBP", "JPEG2000", "AVIF")
+_MAX_NAMED = 5
+
+
+class BadLabels(BadImage):
+    """A label image that does not fit the classes.
+
+    ``pixels`` counts the pixels of every value, or of every colour, that it has.
+    """
+
+    def __init__(self, reason: str, pixels: Mapping[int | Color, int] | None = None) -> None:
+        super().__init__(reason)
+        self.pixels = dict(pixels or {})
+
+
+class LabelCoding:
+    """Which value or colour of a label image stands for which class.
+
+    Args:
+        num_classes: number of classes, at most 255.
+        values: class index, or 255 for ignored, of every allowed value.
+        colors: the same of every allowed colour (red, green, blue); then values play no part.
+        rest_ignored: every other value or colour is ignored instead of being an error.
+        rule: what is allowed, in words.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        values: Mapping[int, int],
+        colors: Mapping[Color, int] | None = None,
+        rest_ignored: bool = False,
+        rule: str = "",
+    ) -> None:
+        self.num_classes = num_classes
+        self.values = dict(values)
+        self.colors = None if colors is None else dict(colors)
+        self.rest_ignored = rest_ignored
+        self.rule = rule
+        self._table = bytes(self.values.get(value, IGNORED) for value in range(256))
+        if self.colors is not None:
+            rows = sorted((_packed(color), label) for color, label in self.colors.items())
+            self._codes = np.array([code for code, _ in rows], dtype=np.int32)
+            self._labels = np.array([label for _, label in rows], dtype=np.uint8)
+
+    def decode(self, data: bytes) -> np.ndarray:
+        """uint8 [H, W] of class indices and 255, as seen after turning as EXIF says.
+
+        Raises BadImage for a broken file, BadLabels for values or colours that are not allowed.
+        """
+        with opened(data) as image, decoding():
+            image.load()
+            kind, turned = str(image.format), upright(image)
+            if self.colors is not None:
+                return self.of_colors(_rgb(turned), kind)
+            return self.of_values(_values(turned, _gray_step(image, data), data), kind)
+
+    def of_values(self, values: np.ndarray, kind: str = "") -> np.ndarray:
+        """Class indices of an array of whole numbers [H, W]; ``kind`` is the file's format."""
+        if values.dtype != np.uint8:
+            if values.size and (int(values.min()) < 0 or int(values.max()) > 255):
+                return self._of_deep_values(values, kind)
+            values = values.astype(np.uint8)
+        counts = label_counts(values)
+        found = np.flatnonzero(counts).tolist()
+        if not self.rest_ignored and any(value not in self.values for value in found):
+            raise self._bad_values({value: int(counts[value]) for value in found}, kind)
+        labels = bytearray(values.tobytes()).translate(self._table)
+        return np.frombuffer(labels, dtype=np.uint8).reshape(values.shape)
+
+    def _of_deep_values(self, values: np.ndarray, kind: str) -> np.ndarray:
+        found, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+        if not self.rest_ignored and any(value not in self.values for value in found.tolist()):
+            pixels = dict(zip(found.tolist(), counts.tolist(), strict=True))
+            raise self._bad_values(pixels, kind)
+        table = [self.values.get(value, IGNORED) for value in found.tolist()]
+        return np.array(table, dtype=np.uint8)[inverse].reshape(values.shape)
+
+    def of_colors(self, pixels: np.ndarray, kind: str = "") -> np.ndarray:
+        """Class indices of an RGB array uint8 [H, W, 3]."""
+        wide = pixels.astype(np.int32)
+        codes = wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
+        place = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
+        labels = self._labels[place]
+        unknown = self._codes[place] != codes
+        if unknown.any():
+            if not self.rest_ignored:
+                raise self._bad_colors(codes, unknown, kind)
+            labels[unknown] = IGNORED
+        return labels
+
+    def _bad_values(self, pixels: dict[int, int], kind: str) -> BadLabels:
+        bad = [value for value in pixels if value not in self.values]
+        named = ", ".join(f"{value} ({_pixels(pixels[value])})" for value in bad[:_MAX_NAMED])
+        more = f", … and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
+        lossy = _smeared(kind) if len(bad) > _MAX_NAMED else ""
+        return BadLabels(
+            f"{'a value that is' if len(bad) == 1 else 'values that are'} no class: "
+            f"{named}{more}; allowed: {self.rule}{lossy}",
+            pixels,  # type: ignore[arg-type]
+        )
+
+    def _bad_colors(self, codes: np.ndarray, unknown: np.ndarray, kind: str) -> BadLabels:
+        found, counts = np.unique(codes[unknown], return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        named = "; ".join(
+            f"{_unpacked(int(found[i]))} ({_pixels(int(counts[i]))}, nearest "
+            f"{self._nearest(int(found[i]))})"
+            for i in order[:_MAX_NAMED]
+        )
+        more = f"; … and {len(found) - _MAX_NAMED} more" if len(found) > _MAX_NAMED else ""
+        share = counts.sum() / codes.size
+        every, every_count = np.unique(codes, return_counts=True)
+        pixels = zip(map(_unpacked, every.tolist()), every_count.tolist(), strict=True)
+        lossy = _smeared(kind) if len(found) > _MAX_NAMED else ""
+        return BadLabels(
+            f"{len(found):,} colour(s) that are not in the table, {_pixels(int(counts.sum()))} "
+            f"({share:.1%}): {named}{more}{lossy}",
+            dict(pixels),  # type: ignore[arg-type]
+        )
+
+    def _nearest(self, code: int) -> str:
+        assert self.colors is not None
+        wanted = np.array(_unpacked(code))
+        color = min(self.colors, key=lambda one: int(((np.array(one) - wanted) ** 2).sum()))
+        label = self.colors[color]
+        return f"{color} = {'ignored' if label == IGNORED else f'class {label}'}"
+
+
+def label_counts(labels: np.ndarray) -> np.ndarray:
+    """Pixels of every value 0..255 of a uint8 array, int64 [256]."""
+    # PIL counts bytes without widening them, which np.bincount does (8 bytes a pixel).
+    flat = np.ascontiguousarray(labels).reshape(1, -1) if labels.ndim != 2 else labels
+    if not flat.size:
+        return np.zeros(256, dtype=np.int64)
+    return np.array(Image.fromarray(flat).histogram(), dtype=np.int64)
+
+
+def _packed(color: Color) -> int:
+    return color[0] << 16 | color[1] << 8 | color[2]
+
+
+def _unpacked(code: int) -> Color:
+    return code >> 16, code >> 8 & 255, code & 255
+
+
+def _pixels(count: int) -> str:
+    return f"{count:,} pixel{'s' * (count != 1)}"
+
+
+def _smeared(kind: str) -> str:
+    if kind in _LOSSY:
+        return (
+            f". {kind} changes values on saving: label images must be in an exact format like PNG"
+        )
+    return ". So many look blended: was it resized with smoothing, or saved as JPEG once?"
+
+
+def _gray_step(image: Image.Image, data: bytes) -> int:
+    """What PIL multiplies gray of 2 or 4 bits with, to reach from 0 to 255; 1 for other images."""
+    bits = 8
+    if data.startswith(_PNG) and data[25] == _PNG_GRAY:
+        bits = data[24]
+    elif image.format == "TIFF" and image.mode == "L":
+        found = getattr(image, "tag_v2", {}).get(_TIFF_BITS, (8,))
+        bits = found[0] if isinstance(found, tuple) else int(found)
+    return 255 // (2**bits - 1) if bits in (2, 4) and image.mode == "L" else 1
+
+
+def _rgb(image: Image.Image) -> np.ndarray:
+    if image.mode.startswith("I") or image.mode == "F":
+        raise BadLabels(
+            f"{_depth(image.mode)} has no colours, but the classes are told by label_colors"
+        )
+    if image.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
+        raise BadLabels(f"colours in {image.mode} are not exact; save the label image as RGB")
+    # Transparency is no part of a label: only the stored colour counts.
+    bands = image.convert("RGBA") if image.mode in ("P", "PA", "LA") else image
+    return np.asarray(bands.convert("RGB"))
+
+
+def _values(image: Image.Image, step: int, data: bytes) -> np.ndarray:
+    mode = image.mode
+    if mode == "1":
+        return np.asarray(image).astype(np.uint8)
+    if data.startswith(_PNG) and data[24] == 16 and data[25] != _PNG_GRAY:
+        raise BadLabels("16 bits a channel in colour; save the class indices as gray PNG")
+    if mode in ("L", "P"):
+        values = np.asarray(image)
+        return values if step == 1 else values // step
+    if mode in ("LA", "PA"):
+        return np.asarray(image.getchannel(0))
+    if mode.startswith("I"):
+        return np.asarray(image)
+    if mode == "F":
+        return _whole(np.asarray(image))
+    if mode in ("RGB", "RGBA", "RGBX"):
+        return _gray_in_colour(np.asarray(image))
+    raise BadLabels(f"colour mode {mode} holds no class indices")
+
+
+def _whole(values: np.ndarray) -> np.ndarray:
+    if not np.isfinite(values).all() or (values != np.rint(values)).any():
+        raise BadLabels("floating-point values that are not whole numbers")
+    return values.astype(np.int64)
+
+
+def _gray_in_colour(pixels: np.ndarray) -> np.ndarray:
+    gray = np.ascontiguousarray(pixels[..., 0])
+    if np.array_equal(gray, pixels[..., 1]) and np.array_equal(gray, pixels[..., 2]):
+        return gray
+    wide = pixels.astype(np.int32)
+    codes, counts = np.unique(
+        wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2], return_counts=True
+    )
+    order = np.argsort(-counts, kind="stable")[:_MAX_NAMED]
+    named = ", ".join(str(_unpacked(int(codes[i]))) for i in order)
+    raise BadLabels(
+        f"a colour picture with {len(codes):,} colours (most often {named}), but class indices are "
+        "expected; if colours stand for classes, give them in the order of the classes: "
+        "label_colors=[(r, g, b), …]"
+    )
+
+
+def _depth(mode: str) -> str:
+    return "a floating-point image" if mode == "F" else "a gray image of 16 or 32 bits"
