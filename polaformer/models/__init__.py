@@ -5,6 +5,8 @@ from polaformer.models.detection_tta import DetectionTTA
 from polaformer.models.heads import LinearHead
 from polaformer.models.losses import ClassificationLoss
 from polaformer.models.preprocessor import ClsPreprocessor
+from polaformer.models.segmentation_losses import PixelCrossEntropy, PixelDice
+from polaformer.models.segmentation_tta import SegmentationTTA
 from polaformer.models.segmentor import Segmentor
 
 __all__ = [
@@ -13,5 +15,8 @@ __all__ = [
     "DetectionTTA",
     "ImageClassifier",
     "LinearHead",
+    "PixelCrossEntropy",
+    "PixelDice",
+    "SegmentationTTA",
     "Segmentor",
 ]
