@@ -1,6 +1,7 @@
 r"""Semantic FPN with Pola-PVT-T on Cityscapes, 80,000 iterations.
 
-Command (one GPU): python tools/train.py configs/segmentation/semantic_fpn_pola-pvt-t_80k_cityscapes.py
+Command (one GPU): python tools/train.py \
+    configs/segmentation/semantic_fpn_pola-pvt-t_80k_cityscapes.py
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/segmentation/semantic_fpn_pola-pvt-t_80k_cityscapes.py
 

@@ -1,6 +1,7 @@
 r"""Semantic FPN with softmax PVT-L on ADE20K, 80,000 iterations.
 
-Command (one GPU): python tools/train.py configs/segmentation/semantic_fpn_softmax-pvt-l_80k_ade20k.py
+Command (one GPU): python tools/train.py \
+    configs/segmentation/semantic_fpn_softmax-pvt-l_80k_ade20k.py
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/segmentation/semantic_fpn_softmax-pvt-l_80k_ade20k.py
 

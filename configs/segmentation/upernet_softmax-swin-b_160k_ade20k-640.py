@@ -1,6 +1,7 @@
 r"""UperNet with softmax Swin-B on ADE20K at 640x640, 160,000 iterations.
 
-Command (one GPU): python tools/train.py configs/segmentation/upernet_softmax-swin-b_160k_ade20k-640.py
+Command (one GPU): python tools/train.py \
+    configs/segmentation/upernet_softmax-swin-b_160k_ade20k-640.py
 Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/segmentation/upernet_softmax-swin-b_160k_ade20k-640.py
 
