@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from polaformer.config import detection, metrics, pipelines, rules, schema, trial
+from polaformer.config import (
+    detection,
+    iterations,
+    metrics,
+    pipelines,
+    rules,
+    schema,
+    segmentation,
+    segmentation_data,
+    segmentation_heads,
+    tasks,
+    trial,
+)
 from polaformer.config.data_sets import SPLITS, find_data, forget_listings
-from polaformer.config.input_size import largest_size, padded
+from polaformer.config.input_size import largest_size, padded, pair
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.load import (
     CLI,
@@ -24,6 +37,7 @@ from polaformer.config.load import (
 from polaformer.config.measure import half_type, states_per_weight, training_memory
 from polaformer.config.parts import part_mistakes, transform_mistakes
 from polaformer.config.plan import Plan, Steps
+from polaformer.config.segmentation_check import Examined, head_inputs
 from polaformer.config.source import show
 from polaformer.errors import UserError
 
@@ -103,6 +117,10 @@ class _Check:
         for step in (
             lambda: self._problems(rules.missing_parts(self.cfg)),
             lambda: self._problems(rules.stages(self.cfg)),
+            lambda: self._problems(tasks.evaluators(self.cfg)),
+            lambda: self._problems(iterations.samplers(self.cfg)),
+            lambda: self._problems(segmentation_heads.config_mistakes(self.cfg)),
+            lambda: self._problems(segmentation_data.mask_loading(self.cfg)),
             self._weight_files,
             lambda: self._problems(transform_mistakes(self.cfg, self.wrong)),
             self._find_data,
@@ -114,6 +132,7 @@ class _Check:
             lambda: self._problems(rules.hooks(self.cfg, self._num_classes())),
             lambda: self._problems(pipelines.unpacked(self.cfg, self.wrong)),
             self._learning_rate,
+            lambda: self._problems(head_inputs(self.cfg, self.wrong)),
             self._model,
         ):
             self._take(step)
@@ -135,8 +154,8 @@ class _Check:
 
     def _problems(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            if finding.absent and not self.require_data:
-                self.plan.notes.append(located(self.cfg, finding))
+            if finding.note or (finding.absent and not self.require_data):
+                self.plan.notes += located_once(self.cfg, [finding], self.told)
                 continue
             self.wrong.add(finding.key)
             self.plan.problems += located_once(self.cfg, [finding], self.told)
@@ -162,6 +181,7 @@ class _Check:
         self.plan.data.update(found.data)
         self._problems(found.mistakes)
         self._problems(metrics.unmasked(self.cfg, found.annotations))
+        self._problems(segmentation_data.sizes_in_a_batch(self.cfg, found.listed))
 
     def _num_classes(self) -> int | None:
         found = next((d for d in self.plan.data.values() if d.classes), None)
@@ -175,29 +195,37 @@ class _Check:
         if not isinstance(loader, Mapping) or not isinstance(loop, Mapping) or data is None:
             return
         epochs, batch = loop.get("max_epochs"), loader.get("batch_size", 1)
-        if not isinstance(epochs, int) or not isinstance(batch, int) or batch < 1:
+        total = iterations.length(self.cfg)
+        counted = epochs if total is None else total
+        if not isinstance(counted, int) or not isinstance(batch, int) or batch < 1:
             return
         share = -(-data.images // self.processes)
+        every = self._dict("optim_wrapper").get("accumulative_counts", 1)
+        if total is not None:  # an endless stream fills every batch
+            seen, steps = total * batch * self.processes / data.images, -(-share // batch)
+            self.plan.steps = Steps(seen, steps, batch, self.processes, every, total)
+            return
         dropping = rules.drops_last(loader)
         steps = share // batch if dropping else -(-share // batch)
-        wrapper = self._dict("optim_wrapper")
-        every = wrapper.get("accumulative_counts", 1)
-        self.plan.steps = Steps(epochs, steps, batch, self.processes, every)
+        self.plan.steps = Steps(counted, steps, batch, self.processes, every)
         if data.images < batch and not dropping:
             text = f"{batch} is more than the {data.images} training images: one short batch"
             self.plan.notes.append(located(self.cfg, Finding("train_dataloader.batch_size", text)))
 
     def _schedule(self) -> None:
         problems, notes = rules.schedule(self.cfg, self.plan.steps)
+        self.plan.pauses, odd = iterations.pauses(self.cfg)
+        problems += [*iterations.schedules(self.cfg), *odd]
         # Who shortens a run on the command line wants to see it run, not its learning rate.
-        if where(self.cfg, "train_cfg.max_epochs") == CLI and self._positive_epochs():
+        if any(self._shortened(name) for name in ("max_epochs", "max_iters")):
             problems, notes = [], [*problems, *notes]
         self._problems(problems)
-        self.plan.notes += [located(self.cfg, note) for note in notes]
+        self._problems(replace(note, note=True) for note in notes)
 
-    def _positive_epochs(self) -> bool:
-        epochs = self._dict("train_cfg").get("max_epochs")
-        return isinstance(epochs, int) and epochs > 0
+    def _shortened(self, name: str) -> bool:
+        length = self._dict("train_cfg").get(name)
+        given = where(self.cfg, f"train_cfg.{name}") == CLI
+        return given and isinstance(length, int) and length > 0
 
     def _learning_rate(self) -> None:
         optimizer = self._dict("optim_wrapper").get("optimizer")
@@ -240,9 +268,20 @@ class _Check:
         self._problems(rules.class_counts(self.cfg, self.plan.data, model))
         misfits = list(detection.mismatches(model, self.cfg["model"]))
         self._problems(misfits)
+        if segmentation.is_segmentor(model):
+            self._segmentor(model)
+            return
         self._unread_maps(model)
         if self.sizes and not misfits:
             self._sizes(model)
+
+    def _segmentor(self, model: Any) -> None:
+        examined = Examined(self.cfg, model, self._input_size(model), self.processes)
+        train = self.plan.data.get("train")
+        self._problems(examined.findings(train.images if train else None))
+        if self.sizes and examined.step is not None:
+            self.plan.counted = segmentation.COUNTED
+            self._sizes(model, examined.step)
 
     def _unread_maps(self, model: Any) -> None:
         unread = detection.unread_maps(model, self.cfg)
@@ -260,12 +299,13 @@ class _Check:
             note = Finding("model.backbone.out_indices", text)
             self.plan.notes.append(located(self.cfg, note))
 
-    def _sizes(self, model: Any) -> None:
+    def _sizes(self, model: Any, counted: Any = None) -> None:
         wrapper = self._dict("optim_wrapper")
         size = self._input_size(model)
-        detector = detection.is_detector(model)
-        self.plan.counted = detection.counted_parts(model) if detector else ""
-        counted = detection.dense_parts(model) if detector else model
+        if detection.is_detector(model):
+            self.plan.counted = detection.counted_parts(model)
+            counted = detection.dense_parts(model)
+        counted = model if counted is None else counted
         cost, mistakes = trial.cost_of(counted, size, half_type(wrapper), type(model).__name__)
         self._problems(mistakes)
         self.plan.cost = cost
@@ -279,18 +319,23 @@ class _Check:
 
     def _input_size(self, model: Any) -> tuple[int, int]:
         """Height and width that the model is trained on."""
-        divisor = getattr(getattr(model, "data_preprocessor", None), "pad_size_divisor", 1)
+        filling: Any = getattr(model, "data_preprocessor", None)
+        divisor = getattr(filling, "pad_size_divisor", None) or getattr(filling, "size_divisor", 1)
+        divisor, least = divisor or 1, pair(getattr(filling, "size", None)) or (1, 1)
         for split in SPLITS:
             dataset = self._dict(f"{split}_dataloader").get("dataset")
             steps = dataset.get("pipeline", dataset.get("transforms")) if dataset else None
             size = largest_size(steps)
             if size is not None:
-                return padded(size, divisor)
+                return padded((max(size[0], least[0]), max(size[1], least[1])), divisor)
         size = (self.cfg["model"].get("backbone") or {}).get("img_size", 224)
         return padded((size, size) if isinstance(size, int) else (size[0], size[1]), divisor)
 
 
-_PARTS = ("backbone", "neck", "head", "rpn_head", "bbox_head", "roi_head", "mask_head")
+_PARTS = (
+    *("backbone", "neck", "head", "rpn_head", "bbox_head", "roi_head", "mask_head"),
+    *("decode_head", "auxiliary_head"),
+)
 
 
 def _describe(model: Any) -> str:

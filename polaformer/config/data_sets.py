@@ -38,6 +38,8 @@ class Found:
     data: dict[str, DataFound] = field(default_factory=dict)
     mistakes: list[Finding] = field(default_factory=list)
     annotations: dict[str, Annotations] = field(default_factory=dict)
+    listed: dict[str, Any] = field(default_factory=dict)
+    """The data sets themselves, no image of them decoded."""
 
 
 def find_data(cfg: Mapping[str, Any], touched: Callable[[str], bool]) -> Found:
@@ -52,7 +54,7 @@ def find_data(cfg: Mapping[str, Any], touched: Callable[[str], bool]) -> Found:
         if dataset is None or not isinstance(kind, str) or touched(key):
             continue
         try:
-            listed = list_dataset(dataset, scope)
+            listed = found.listed[split] = list_dataset(dataset, scope)
             found.data[split] = DataFound(len(listed), _classes(listed), root_of(dataset))
             found.annotations.update(_annotations(split, listed))
         except (UserError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Keys of the dicts that mmdet's detectors read by name, so that no signature holds them.
+"""Keys of dicts that detectors and segmentors read by name, so that no signature holds them.
 
 Collected from what the classes of mmdet 3.3.0 (``models/dense_heads``, ``models/detectors``,
 ``models/roi_heads``) read of their ``train_cfg`` and ``test_cfg``, and mmcv 2.1.0
@@ -61,6 +61,17 @@ ONE_STAGE: dict[str, tuple[str, ...]] = {
     ),
 }
 """Detectors with ``bbox_head`` at the top."""
+
+_WINDOWS = ("mode", "crop_size", "stride")
+SEGMENTOR: dict[str, tuple[str, ...]] = {
+    "train_cfg": _POINTS,
+    "test_cfg": (*_WINDOWS, *_RENDER),
+    "data_preprocessor.test_cfg": ("size", "size_divisor"),
+}
+"""Models of mmseg 1.2.2 with ``decode_head``; points and subdivisions are PointRend's."""
+
+OWN_SEGMENTOR: dict[str, tuple[str, ...]] = {**SEGMENTOR, "train_cfg": (), "test_cfg": _WINDOWS}
+"""``polaformer.Segmentor``."""
 
 NUMBERS: dict[str, type] = {
     **dict.fromkeys(("nms_pre", "nms_post", "max_per_img", "max_num", "split_thr"), int),
@@ -158,17 +169,22 @@ class Model:
     """Keys of the config's ``model``."""
     foreign: bool = False
     """Whether ``custom_imports`` may bring classes that read further keys."""
+    kind: str = ""
+    """Type of the config's ``model``."""
 
     @classmethod
     def of(cls, cfg: Mapping[str, Any]) -> Model:
         """The model of a whole config."""
         model = cfg.get("model")
         parts = frozenset(map(str, model)) if isinstance(model, Mapping) else frozenset()
-        return cls(parts, cfg.get("custom_imports") is not None)
+        kind = str(model.get("type")) if isinstance(model, Mapping) else ""
+        return cls(parts, cfg.get("custom_imports") is not None, kind)
 
     @property
     def table(self) -> Mapping[str, tuple[str, ...]]:
         """Key below ``model`` -> keys that are read there; empty for other models."""
         if "roi_head" in self.parts:
             return TWO_STAGE
+        if "decode_head" in self.parts:
+            return OWN_SEGMENTOR if self.kind == "polaformer.Segmentor" else SEGMENTOR
         return ONE_STAGE if "bbox_head" in self.parts else {}

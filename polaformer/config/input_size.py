@@ -40,12 +40,12 @@ def _step(step: Mapping[str, Any], size: Size | None) -> Size | None:
     if name in _RESIZES:
         return _resized(name, step) or size
     if name == "RandomCrop" and step.get("crop_type", "absolute") == "absolute":
-        return _cropped(_pair(step.get("crop_size")), size)
+        return _cropped(pair(step.get("crop_size")), size)
     if name == "Pad":
-        return _pair(step.get("size")) or size
+        return pair(step.get("size")) or size
     if name in ("RandomChoice", "TestTimeAug"):
         return _largest([_after(branch, size) for branch in step.get("transforms") or ()]) or size
-    return _pair(step.get("input_size")) or size
+    return pair(step.get("input_size")) or size
 
 
 def _resized(name: str, step: Mapping[str, Any]) -> Size | None:
@@ -61,10 +61,10 @@ def _resized(name: str, step: Mapping[str, Any]) -> Size | None:
 
 def _scaled(scale: Any, keep_ratio: bool) -> Size | None:
     """A scale, written as width and height, as height and width."""
-    pair = _pair(scale)
-    if pair is None:
+    sides = pair(scale)
+    if sides is None:
         return None
-    return (min(pair), max(pair)) if keep_ratio else (pair[1], pair[0])
+    return (min(sides), max(sides)) if keep_ratio else (sides[1], sides[0])
 
 
 def _cropped(crop: Size | None, size: Size | None) -> Size | None:
@@ -81,7 +81,7 @@ def _nested(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(v, list | tuple) for v in value)
 
 
-def _pair(value: Any) -> Size | None:
+def pair(value: Any) -> Size | None:
     """Two whole numbers, also from one number or behind a number of channels."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value, value

@@ -36,6 +36,8 @@ class Finding:
     """Whether it is a file that is not on this machine."""
     because: str = ""
     """Another key that may have to be changed instead."""
+    note: bool = False
+    """Whether it is worth knowing, but no reason not to train."""
 
 
 def _words(kinds: tuple[type, ...]) -> str:

@@ -6,7 +6,14 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from polaformer.config import schema
+from polaformer.config.input_size import pair
 from polaformer.config.keys import Finding
+
+_PACKED = {
+    "CocoDataset": ("PackDetInputs", "its boxes"),
+    "SegmentationDataset": ("PackSegInputs", "its mask"),
+}
+"""Data set -> the transform that makes what its models read, and what else that holds."""
 
 _MIXING = "MultiImageMixDataset"
 """mmdet's wrapper whose own pipeline goes on where those inside of it end."""
@@ -54,7 +61,7 @@ def kind_of(step: Any) -> str:
 
 
 def unpacked(cfg: Mapping[str, Any], wrong: Collection[str]) -> Iterator[Finding]:
-    """A detector reads what PackDetInputs makes, so every pipeline of its data ends with that.
+    """A model reads what its kind of packing makes, so every pipeline of its data ends with that.
 
     A pipeline with an unknown type, of which ``wrong`` has the key, may have it misspelt.
     """
@@ -64,13 +71,14 @@ def unpacked(cfg: Mapping[str, Any], wrong: Collection[str]) -> Iterator[Finding
     for _, key, dataset in data_sets_in(cfg):
         if kind_of(dataset) == _MIXING:
             mixed.append(f"{key}.")
-        if kind_of(dataset) != "CocoDataset" or key.startswith(tuple(mixed)):
+        if kind_of(dataset) not in _PACKED or key.startswith(tuple(mixed)):
             continue
         if any(k.startswith(f"{key}.pipeline.") and k.endswith(".type") for k in wrong):
             continue
         if not any(name.startswith("Pack") for name in _kinds(dataset.get("pipeline"))):
             where = f"{key}.pipeline" if dataset.get("pipeline") else key
-            text = "no step packs the image and its boxes; end it with dict(type='PackDetInputs')"
+            packing, other = _PACKED[kind_of(dataset)]
+            text = f"no step packs the image and {other}; end it with dict(type='{packing}')"
             yield Finding(where, text)
 
 
@@ -83,3 +91,28 @@ def _kinds(node: Any) -> Iterator[str]:
         yield kind_of(node)
         for child in node.values():  # each branch of a transform may be called as it likes
             yield from _kinds(child)
+
+
+def steps_of(key: str, node: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Key and config of the transforms of a pipeline in their order, branches one by one."""
+    listed = isinstance(node, list | tuple)
+    for name, step in enumerate(node) if listed else ():
+        at = f"{key}.{name}"
+        if isinstance(step, Mapping):
+            yield at, step
+            yield from steps_of(f"{at}.transforms", step.get("transforms"))
+        else:
+            yield from steps_of(at, step)
+
+
+def crops_of(cfg: Mapping[str, Any], loader: str) -> list[tuple[str, tuple[int, int]]]:
+    """Key and size of every ``RandomCrop`` of a loader's data sets."""
+    found = []
+    for owner, key, dataset in data_sets_in(cfg):
+        if owner != loader:
+            continue
+        for at, step in steps_of(f"{key}.pipeline", dataset.get("pipeline")):
+            size = pair(step.get("crop_size")) if kind_of(step) == "RandomCrop" else None
+            if size is not None:
+                found.append((f"{at}.crop_size", size))
+    return found

@@ -34,15 +34,18 @@ class DataFound:
 class Steps:
     """Length of a training run."""
 
-    epochs: int
+    epochs: float
+    """Passes over the data; a run that counts iterations may end within one."""
     per_epoch: int
     batch_size: int
     processes: int
     accumulation: int = 1
+    iterations: int | None = None
+    """Length of a run that counts iterations."""
 
     @property
     def total(self) -> int:
-        return self.epochs * self.per_epoch
+        return self.iterations or int(self.epochs) * self.per_epoch
 
     @property
     def global_batch(self) -> int:
@@ -50,7 +53,10 @@ class Steps:
         return self.batch_size * self.processes
 
     def __str__(self) -> str:
-        text = f"{self.epochs} epochs x {self.per_epoch:,} = {self.total:,}"
+        if self.iterations is None:
+            text = f"{self.epochs} epochs x {self.per_epoch:,} = {self.total:,}"
+        else:
+            text = f"{self.total:,} iterations = {self.epochs:,.1f} epochs of {self.per_epoch:,}"
         batch = f"{self.batch_size} x {self.processes} process{'es' * (self.processes > 1)}"
         if self.accumulation > 1:
             batch += f", an update every {self.accumulation}"
@@ -71,6 +77,8 @@ class Plan:
     memory: Memory | None = None
     data: dict[str, DataFound] = field(default_factory=dict)
     steps: Steps | None = None
+    pauses: str = ""
+    """When a run that counts iterations validates and saves."""
     lr: float | None = None
     lr_rule: str = ""
 
@@ -99,6 +107,7 @@ class Plan:
         rows += self._data()
         if self.steps is not None:
             rows.append(("steps", str(self.steps)))
+        rows.append(("on the way", self.pauses))
         if self.lr is not None:
             rows.append(("learning rate", f"{self.lr:.4g}{self.lr_rule}"))
         return [(name, value) for name, value in rows if value]

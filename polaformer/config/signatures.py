@@ -155,9 +155,12 @@ def keywords_of(target: Callable[..., Any]) -> Keywords:
         names.update({name: _optional(name) for name in forwarded if name not in names})
         is_open = False
     required = tuple(n for n, p in names.items() if p.default is p.empty)
-    swallows = is_open and getattr(target, "__module__", "").startswith(("mmdet.", "mmcv."))
+    swallows = is_open and getattr(target, "__module__", "").startswith(_SWALLOWING)
     return Keywords(tuple(names), required, is_open, tuple(hints.items()), swallows)
 
+
+_SWALLOWING = ("mmdet.", "mmcv.", "mmseg.")
+"""Packages whose classes take any keyword without a word and read only those they name."""
 
 _WRONG_HINTS = frozenset(
     {

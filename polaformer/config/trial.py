@@ -47,6 +47,17 @@ def build_model(cfg: Mapping[str, Any], wrong: set[str]) -> tuple[Any, list[Find
     return None, _try_parts(model_cfg, known, scope) or refused
 
 
+def build_part(part: Any, key: str, scope: str | None, wrong: set[str]) -> Any:
+    """A part of the model alone on the meta device, or None where it or its config is wrong."""
+    if not isinstance(part, Mapping) or any(k == key or k.startswith(f"{key}.") for k in wrong):
+        return None
+    return _try(part, key, scope, lenient=True)[0]
+
+
+_INPUTS = ("in_channels", "in_index", "feature_strides")
+"""Keys of a segmentation head that depend on each other: without one of them no trial is fair."""
+
+
 def _try_parts(model_cfg: Mapping[str, Any], known: list[str], scope: str | None) -> list[Finding]:
     cleaned = copy.deepcopy(dict(model_cfg))
     untyped = _leave_out(cleaned, known)
@@ -56,6 +67,8 @@ def _try_parts(model_cfg: Mapping[str, Any], known: list[str], scope: str | None
     handed = {"in_channels": 8, "num_classes": classes if isinstance(classes, int) else 2}
     findings = []
     for name, part in cleaned.items():
+        if any(f"model.{name}.{last}" in known for last in _INPUTS) and "_head" in name:
+            continue
         if isinstance(part, Mapping) and "type" in part and name not in untyped:
             given = {**handed, "num_classes": 1} if name == "rpn_head" else handed
             filled = {**part} if name == "backbone" else {**_accepted(part, given, scope), **part}
