@@ -125,7 +125,7 @@ class PixelCrossEntropy(PixelLoss):
             losses = losses * of_class
         if self.label_smoothing:
             share = weights if weights is not None else logits.new_ones(logits.shape[1])
-            spread = -torch.einsum("nchw,c->nhw", log_p, share / logits.shape[1])
+            spread = -(share / len(share) @ log_p.flatten(2)).view_as(losses)
             losses = losses * (1 - self.label_smoothing) + spread * self.label_smoothing
         # Where nothing counts, an infinite loss may not become NaN.
         losses = torch.where(counts > 0, losses * counts, 0.0)

@@ -102,15 +102,9 @@ class SegmentationTTA(BaseTTAModel):
         if len(sizes) > 1:
             raise UserError(f"views of one picture have several original sizes: {sorted(sizes)}")
         truth = self.module.truth_of(merged, view)
-        device = sources[0].device.type
-        with torch.autocast(device, enabled=False):
-            labels, loss = label_image(
-                mean_strips(sources, views),
-                view.size,
-                sources[0].channels,
-                self.module.threshold,
-                truth,
-            )
+        strips = mean_strips(sources, views)
+        channels, threshold = sources[0].channels, self.module.threshold
+        labels, loss = label_image(strips, view.size, channels, threshold, truth)
         put_labels(merged, labels, loss)
         return merged
 

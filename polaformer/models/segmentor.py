@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from operator import gt
 from typing import Any
 
 import torch
@@ -16,7 +14,6 @@ from torch import Tensor, nn
 from polaformer.errors import UserError, did_you_mean
 from polaformer.models.segmentation_inference import (
     FLIPS,
-    Size,
     Source,
     View,
     WholeLogits,
@@ -24,31 +21,10 @@ from polaformer.models.segmentation_inference import (
     label_image,
     strips_of_view,
 )
+from polaformer.models.segmentation_settings import settings_of
 from polaformer.registry import MODELS
 
 MODES = ("tensor", "loss", "predict")
-TEST_MODES = ("whole", "slide")
-
-
-@dataclass(frozen=True)
-class TestSettings:
-    """What ``test_cfg`` may say.
-
-    Args:
-        mode: 'whole' (the image at once) or 'slide' (overlapping windows, averaged).
-        crop_size: side of a window, or height and width.
-        stride: pixels from one window to the next, or rows and columns; at most ``crop_size``.
-        batch: windows that go through the model at once.
-        pixel_loss: also compute the cross entropy where the truth is known.
-    """
-
-    __test__ = False  # pytest would take the name for a test case
-
-    mode: str = "whole"
-    crop_size: Size | None = None
-    stride: Size | None = None
-    batch: int = 1
-    pixel_loss: bool = True
 
 
 @MODELS.register_module()
@@ -62,7 +38,7 @@ class Segmentor(BaseModel):
     Args:
         auxiliary_head: one head or a list of them.
         train_cfg: handed to the heads' ``loss``.
-        test_cfg: see ``TestSettings``; the whole image by default.
+        test_cfg: see ``segmentation_settings.InferenceSettings``; the whole image by default.
 
     Raises:
         UserError: a ``test_cfg`` with an unknown key or mode, or windows that leave pixels out.
@@ -81,7 +57,7 @@ class Segmentor(BaseModel):
     ) -> None:
         super().__init__(data_preprocessor=data_preprocessor, init_cfg=init_cfg)
         self.train_cfg, self.test_cfg = train_cfg, test_cfg
-        self.settings = test_settings(test_cfg or {})
+        self.settings = settings_of(test_cfg or {})
         self.backbone = ALL_MODELS.build(backbone)
         if neck is not None:
             self.neck = ALL_MODELS.build(neck)
@@ -154,17 +130,12 @@ class Segmentor(BaseModel):
         pixels that are not 255, and their number.
         """
         samples = data_samples or [BaseDataElement() for _ in inputs]
-        sources = self.sources(inputs)
-        for i, sample in enumerate(samples):
+        sources, channels = self.sources(inputs), self.out_channels
+        for sample, source in zip(samples, sources, strict=True):
             view = view_of(sample, inputs.shape[-2:])
+            strips = strips_of_view(source, view)
             truth = self.truth_of(sample, view)
-            with torch.autocast(inputs.device.type, enabled=False):
-                source = sources.pop(0)
-                strips = strips_of_view(source, view)
-                labels, loss = label_image(
-                    strips, view.size, self.out_channels, self.threshold, truth
-                )
-            put_labels(samples[i], labels, loss)
+            put_labels(sample, *label_image(strips, view.size, channels, self.threshold, truth))
         return samples
 
     def truth_of(self, sample: Any, view: View) -> Tensor | None:
@@ -224,51 +195,3 @@ def put_labels(sample: Any, labels: Tensor, loss: tuple[float, int] | None) -> N
     sample.pred_sem_seg = PixelData(data=labels)
     if loss is not None:
         sample.set_metainfo({"pixel_loss": loss})
-
-
-def test_settings(test_cfg: Mapping[str, Any]) -> TestSettings:
-    """The settings that a config's ``model.test_cfg`` names.
-
-    Raises:
-        UserError: an unknown key or mode, or sizes that do not fit each other.
-    """
-    where = "model.test_cfg"
-    allowed = tuple(TestSettings.__dataclass_fields__)
-    for key in test_cfg:
-        if key not in allowed:
-            hint = did_you_mean(key, allowed)
-            raise UserError(
-                f"unknown key {where}.{key}; allowed: {', '.join(allowed)}. {hint}".rstrip()
-            )
-    given = {key: value for key, value in test_cfg.items() if value is not None}
-    mode, batch = given.get("mode", "whole"), given.get("batch", 1)
-    if mode not in TEST_MODES:
-        hint = did_you_mean(str(mode), TEST_MODES)
-        raise UserError(f"{where}.mode={mode!r}; allowed: {', '.join(TEST_MODES)}. {hint}".rstrip())
-    if type(batch) is not int or batch < 1:
-        raise UserError(f"{where}.batch={batch!r}; allowed: a whole number >= 1")
-    for key in ("crop_size", "stride"):
-        if key in given:
-            given[key] = _pair(given[key], f"{where}.{key}")
-        elif mode == "slide":
-            raise UserError(
-                f"{where}.mode is 'slide' and {key} is missing; for example "
-                "dict(mode='slide', crop_size=(512, 512), stride=(341, 341))"
-            )
-    if mode == "slide" and any(map(gt, given["stride"], given["crop_size"])):
-        raise UserError(
-            f"{where}.stride={given['stride']} is larger than crop_size={given['crop_size']}: "
-            "pixels between the windows would get no label; allowed: at most crop_size"
-        )
-    return TestSettings(**given)
-
-
-def _pair(value: Any, where: str) -> Size:
-    """A side, or height and width, as two positive whole numbers."""
-    pair = (value, value) if type(value) is int else value
-    if not isinstance(pair, Sequence) or len(pair) != 2:
-        raise UserError(f"{where}={value!r}; allowed: a whole number >= 1 or a pair of them")
-    height, width = pair
-    if any(type(side) is not int or side < 1 for side in pair):
-        raise UserError(f"{where}={value!r}; allowed: a whole number >= 1 or a pair of them")
-    return height, width
