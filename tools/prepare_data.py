@@ -1,23 +1,29 @@
-"""Make data (digits, digit-scenes: real handwriting) or check it (imagenet, coco, folder)."""
+"""Make data (digits, digit-scenes: real handwriting) or check it (all others)."""
 
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polaformer import cli
+from polaformer.errors import UserError
 
 if TYPE_CHECKING:
     from polaformer.datasets.prepare.check import Report
+    from polaformer.datasets.prepare.mask_report import MaskReport
+    from polaformer.datasets.prepare.masks_check import MaskOptions
 
 _EXAMPLES = """examples:
   python tools/prepare_data.py digits                    write data/digits (1,797 real digits)
-  python tools/prepare_data.py digit-scenes              write data/digit_scenes (detection)
+  python tools/prepare_data.py digit-scenes              write data/digit_scenes (boxes, masks)
   python tools/prepare_data.py imagenet --check          look at data/imagenet
   python tools/prepare_data.py coco --check              look at data/coco
   python tools/prepare_data.py coco --check my/data --ann train.json val.json --images train val
   python tools/prepare_data.py folder --check my/images  look at your own class folders or archive
+  python tools/prepare_data.py ade20k --check            look at data/ADEChallengeData2016
+  python tools/prepare_data.py masks --check my/images my/masks --classes background road car
 """
 
 
@@ -94,6 +100,81 @@ def _coco_options(parser: argparse.ArgumentParser) -> None:
     _files_option(parser, "header")
 
 
+def _ade20k_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "root", nargs="?", metavar="ROOT", help="the folder with images and annotations"
+    )
+    parser.add_argument(
+        "--check",
+        nargs="?",
+        const="",
+        metavar="ROOT",
+        help="the same (data/ADEChallengeData2016)",
+    )
+    _files_option(parser, "header")
+    _out_option(parser, "work_dirs/check_ade20k")
+
+
+def _masks_options(parser: argparse.ArgumentParser) -> None:
+    folders = ("IMAGES MASKS", "VAL_IMAGES VAL_MASKS")
+    parser.add_argument(
+        "folders", nargs="*", metavar=folders, help="images and label images, paired by name"
+    )
+    parser.add_argument("--check", nargs="*", metavar="FOLDER", help="the same folders")
+    parser.add_argument(
+        "--classes",
+        nargs="+",
+        metavar="NAME",
+        help="names in the order of their numbers; without them the values are listed",
+    )
+    parser.add_argument(
+        "--class-set",
+        metavar="NAME",
+        help="instead of names: ade20k, cityscapes, voc2012 or coco_stuff",
+    )
+    parser.add_argument(
+        "--label-values",
+        nargs="+",
+        type=_values,
+        metavar="N",
+        help="value of each class in turn; 7,8 for two values of one class",
+    )
+    parser.add_argument(
+        "--label-colors",
+        metavar="FILE",
+        help="text file with a line for each class: red green blue, and maybe the name",
+    )
+    parser.add_argument(
+        "--reduce-zero-label",
+        action="store_true",
+        help="0 is no class, and the first class has the value 1",
+    )
+    parser.add_argument(
+        "--ignore-values",
+        nargs="+",
+        metavar="N",
+        default=[],
+        help="values that are no class, beside 255; rest for all that are none",
+    )
+    parser.add_argument("--img-suffix", metavar="END", help="what the names of images end in")
+    parser.add_argument("--seg-map-suffix", metavar="END", help="the same of label images")
+    parser.add_argument(
+        "--ann-file",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="lists of the images to use, one for each split",
+    )
+    _files_option(parser, "decode")
+    _out_option(parser, "work_dirs/check_masks")
+
+
+def _values(text: str) -> int | tuple[int, ...]:
+    """A whole number, or several with commas between them."""
+    numbers = tuple(int(part) for part in text.split(","))
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
 def _folder_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", metavar="ROOT", help="class folders, or train and val with them")
     _files_option(parser, "decode")
@@ -108,15 +189,26 @@ def _files_option(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def _out_option(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--out",
+        type=cli.folder,
+        default=default,
+        help="folder for classes.csv, classes.json and classes.png (%(default)s)",
+    )
+
+
 COMMANDS = {
     "digits": ("write scikit-learn's handwritten digits as class folders", _digits_options),
     "digit-scenes": (
-        "write scenes of digits with boxes and masks (COCO format)",
+        "write scenes of digits with boxes and masks (COCO format) and label images",
         _digit_scenes_options,
     ),
     "imagenet": ("check the layout, classes and files of ImageNet-1K", _imagenet_options),
     "coco": ("check detection data in COCO's format, also your own", _coco_options),
     "folder": ("check your own class folders, tar or zip", _folder_options),
+    "ade20k": ("check ADE20K's scene parsing benchmark (150 classes)", _ade20k_options),
+    "masks": ("check your own images and label images for segmentation", _masks_options),
 }
 
 
@@ -143,6 +235,8 @@ def _make(args: argparse.Namespace) -> tuple[Path, bool]:
 
 
 def _check(args: argparse.Namespace) -> Report:
+    if args.command in ("ade20k", "masks"):
+        return _check_label_images(args)
     if args.command == "coco":
         from polaformer.datasets.prepare.coco_check import check_coco
 
@@ -151,6 +245,83 @@ def _check(args: argparse.Namespace) -> Report:
 
     check = check_imagenet if args.command == "imagenet" else check_folder
     return check(args.check, args.files)
+
+
+def _check_label_images(args: argparse.Namespace) -> Report:
+    if args.command == "ade20k":
+        from polaformer.datasets.prepare.ade20k_check import check_ade20k
+
+        root = _one_root(args)
+        _refuse_out(args.out, [root])
+        report = check_ade20k(root, args.files)
+    else:
+        from polaformer.datasets.prepare.masks_check import check_masks
+
+        folders = [*args.folders, *args.check]
+        _refuse_out(args.out, folders)
+        report = check_masks(folders, _mask_options(args), args.files)
+    _write_classes(report, args.out)
+    return report
+
+
+def _one_root(args: argparse.Namespace) -> str:
+    if args.root and args.check:
+        raise UserError(f"ROOT was given twice: {args.root} and {args.check}")
+    return args.check or args.root or "data/ADEChallengeData2016"
+
+
+def _mask_options(args: argparse.Namespace) -> MaskOptions:
+    from polaformer.datasets.prepare.masks_check import MaskOptions
+
+    ignored: list[int] | str = []
+    if args.ignore_values == ["rest"]:
+        ignored = "rest"
+    else:
+        for text in args.ignore_values:
+            if not text.lstrip("-").isdecimal():
+                raise UserError(f"--ignore-values: '{text}' is no whole number, nor 'rest' alone")
+            ignored.append(int(text))
+    return MaskOptions(
+        classes=args.classes,
+        class_set=args.class_set,
+        img_suffix=args.img_suffix,
+        seg_map_suffix=args.seg_map_suffix,
+        label_values=args.label_values,
+        label_colors=args.label_colors,
+        reduce_zero_label=args.reduce_zero_label,
+        ignore_values=ignored,
+        ann_files=args.ann_file,
+    )
+
+
+def _refuse_out(out: str, data: list[str]) -> None:
+    """Raise UserError if ``out`` lies in the data, or cannot be written to."""
+    place = Path(out).expanduser().resolve()
+    inside = [
+        folder for folder in data if place.is_relative_to(Path(folder).expanduser().resolve())
+    ]
+    if inside:
+        raise UserError(
+            f"--out {out} lies in the data ({inside[0]}), which are not written to; name another "
+            "folder"
+        )
+    above = next(path for path in (place, *place.parents) if path.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise UserError(f"--out {out}: cannot write to {above}; name another folder")
+
+
+def _write_classes(report: MaskReport, out: str) -> None:
+    if report.classes is None:
+        return
+    from polaformer.visualization.class_shares import write_shares
+
+    title = f"{report.title}: pixels per class"
+    try:
+        paths = write_shares(report.classes.rows(), report.classes.shares(), out, title=title)
+    except OSError as error:
+        report.problems.append(f"cannot write into {out}: {error.strerror or error}")
+        return
+    report.lines += ["", f"written: {', '.join(map(str, paths))}"]
 
 
 if __name__ == "__main__":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polaformer.errors import UserError
 from polaformer.visualization.figure import (
@@ -16,6 +19,7 @@ from polaformer.visualization.figure import (
     save_figure,
     set_title,
     short_name,
+    write_whole,
 )
 
 if TYPE_CHECKING:
@@ -60,6 +64,39 @@ def draw_shares(
         _bars(axes, [classes[i] for i in part], low, each)
         _fill(axes, {name: [shares[name][i] for i in part] for name in splits}, low)
     return save_figure(figure, out)
+
+
+def write_shares(
+    rows: Sequence[Mapping[str, Any]],
+    shares: Mapping[str, Sequence[float]],
+    folder: str | Path,
+    *,
+    title: str = "Pixels per class",
+) -> list[Path]:
+    """Write classes.csv, classes.json and classes.png into ``folder``; returns their paths.
+
+    ``rows`` has a record for each class, with 'class' and 'weight', all with the same keys;
+    ``shares`` as for ``draw_shares``. Raises UserError if there is nothing to write.
+    """
+    if not rows:
+        raise UserError("there are no classes to write")
+    place = Path(folder)
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, list(rows[0]))
+    table.writeheader()
+    table.writerows(rows)
+    document = {"class_weight": [row["weight"] for row in rows], "classes": list(rows)}
+    encoded = {
+        "classes.csv": text.getvalue(),
+        "classes.json": json.dumps(document, ensure_ascii=False, indent=1) + "\n",
+    }
+    paths = [_write_text(place / name, content) for name, content in encoded.items()]
+    names = [str(row["class"]) for row in rows]
+    return [*paths, draw_shares(shares, names, place / "classes.png", title=title)]
+
+
+def _write_text(out: Path, text: str) -> Path:
+    return write_whole(out, lambda file: file.write(text.encode()))
 
 
 def _legend(splits: Sequence[str]) -> str:

@@ -14,9 +14,10 @@ COUNTS = {"training": 20_210, "validation": 2_000}
 """Images of the published splits (https://github.com/CSAILVision/sceneparsing)."""
 
 HOW_TO_GET = (
-    "Nothing is downloaded. The benchmark is ADEChallengeData2016.zip (about 0.9 GB), linked at "
-    "http://sceneparsing.csail.mit.edu; unpacked in data/ it makes data/ADEChallengeData2016. "
-    "The full ADE20K, for which https://ade20k.csail.mit.edu asks to register, is another release"
+    "Nothing is downloaded. The benchmark is "
+    "http://data.csail.mit.edu/places/ADEchallenge/ADEChallengeData2016.zip (about 0.9 GB, of "
+    "http://sceneparsing.csail.mit.edu); unpacked in data/ it makes data/ADEChallengeData2016. The "
+    "full ADE20K, for which https://ade20k.csail.mit.edu asks to register, is another release"
 )
 _ZIP = "ADEChallengeData2016.zip"
 _FOLDER = "ADEChallengeData2016"

@@ -22,7 +22,7 @@ class SplitPixels:
     Args:
         pixels: pixels of the class.
         images: masks in which it occurs.
-        reach: labelled pixels, of whatever class, of those masks.
+        reach: all pixels of those masks.
         ignored: pixels that belong to no class and are left out.
     """
 
@@ -34,14 +34,15 @@ class SplitPixels:
     @classmethod
     def empty(cls, count: int) -> SplitPixels:
         """Nothing counted yet, for ``count`` classes."""
-        return cls(*(np.zeros(count, np.int64) for _ in range(3)))
+        pixels, images, reach = np.zeros((3, count), np.int64)
+        return cls(pixels, images, reach)
 
     def add(self, pixels: np.ndarray, ignored: int = 0) -> None:
         """Count one mask in which the classes have ``pixels``."""
         there = pixels > 0
         self.pixels += pixels
         self.images += there
-        self.reach[there] += pixels.sum()
+        self.reach[there] += pixels.sum() + ignored
         self.ignored += ignored
 
     def shares(self) -> np.ndarray:
@@ -58,17 +59,17 @@ class ClassPixels:
     splits: dict[str, SplitPixels] = field(default_factory=dict)
 
     def weights(self) -> np.ndarray:
-        """Weights by median frequency of the first split; a class without a pixel has weight 0.
+        """Weights by median frequency of the first split; a class without a pixel has weight 1.
 
-        The frequency of a class is its pixels over all labelled pixels of the images it occurs in,
-        and its weight the median of the frequencies over its own (Eigen and Fergus, arXiv
-        1411.4734).
+        The frequency of a class is its pixels over all pixels of the images it occurs in, and its
+        weight the median of the frequencies over its own (Eigen and Fergus, arXiv 1411.4734).
         """
         first = next(iter(self.splits.values()))
         there = first.pixels > 0
         frequency = first.pixels[there] / first.reach[there]
-        weights = np.zeros(len(self.names))
-        weights[there] = np.median(frequency) / frequency if there.any() else 0.0
+        weights = np.ones(len(self.names))
+        if there.any():
+            weights[there] = np.median(frequency) / frequency
         return weights
 
     def absent(self) -> dict[str, list[str]]:

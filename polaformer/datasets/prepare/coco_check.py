@@ -28,7 +28,7 @@ from polaformer.datasets.prepare.coco_objects import (
     of_reader,
 )
 from polaformer.datasets.prepare.coco_structure import UNNAMED, read_all
-from polaformer.datasets.prepare.findings import Finding
+from polaformer.datasets.prepare.findings import Finding, table
 from polaformer.datasets.sources import printable
 from polaformer.errors import UserError
 
@@ -149,20 +149,6 @@ def _counts(coco: CocoFile, looked: Files, how: str) -> dict[str, int]:
     return counts
 
 
-def _table(title: str, columns: dict[str, dict[str, int]]) -> list[str]:
-    """``columns`` of counts side by side; a line that one lacks counts 0."""
-    names = dict.fromkeys(name for column in columns.values() for name in column)
-    width = max(len(printable(name)) for name in [title, *names])
-    widths = [max(9, len(head)) for head in columns]
-    heads = [f"{head:>{w}}" for head, w in zip(columns, widths, strict=True)]
-    lines = ["  ".join([f"{title:<{width}}", *heads])]
-    for name in names:
-        counts = [column.get(name, 0) for column in columns.values()]
-        cells = [f"{count:>{w},}" for count, w in zip(counts, widths, strict=True)]
-        lines.append("  ".join([f"{printable(name):<{width}}", *cells]))
-    return lines
-
-
 def _mask_kind(segmentation: list | dict | None) -> str:
     if segmentation is None:
         return _MASK_KINDS[3]
@@ -196,7 +182,7 @@ def _of_images(coco: CocoFile, looked: Files) -> list[Finding]:
 def _compare(splits: list[Split], how: str, report: Report) -> None:
     if not splits:
         return
-    report.lines += _table("", {split.title: split.counts for split in splits})
+    report.lines += table("", {split.title: split.counts for split in splits})
     report.lines += _class_table(splits)
     first = splits[0]
     for other in splits[1:]:
@@ -224,6 +210,6 @@ def _class_table(splits: list[Split]) -> list[str]:
         anns = (ann for ann in split.coco.annotations if not ann["iscrowd"])
         counts = Counter(names[ann["category_id"]] for ann in anns)
         columns[split.title] = {name: counts[name] for name in _classes(split)}
-    lines = _table("objects per class", columns)
+    lines = table("objects per class", columns)
     more = len(lines) - 1 - _CLASSES_LISTED
     return lines if more <= 0 else [*lines[: 1 + _CLASSES_LISTED], f"… and {more} more classes"]

@@ -17,7 +17,7 @@ from polaformer.datasets.decode import (
     upright_size,
     verify,
 )
-from polaformer.datasets.integrity import Size, other_size, reason
+from polaformer.datasets.integrity import RECORDED, Size, other_size, reason
 from polaformer.datasets.prepare.progress import looked_at
 from polaformer.datasets.sources import FolderSource
 from polaformer.errors import did_you_mean
@@ -39,12 +39,16 @@ class Files:
 
 
 def look_at_files(
-    folder: Path, file_names: Sequence[str], sizes: Sequence[Size | None], how: str
+    folder: Path,
+    file_names: Sequence[str],
+    sizes: Sequence[Size | None],
+    how: str,
+    recorded: str = RECORDED,
 ) -> Files:
     """Compare ``file_names`` and their recorded ``sizes``, (width, height), with ``folder``.
 
     ``how`` is 'decode' (every pixel), 'header' (and decode what has no end mark) or 'none' (only
-    whether the files are there).
+    whether the files are there). In a reason the sizes '``recorded``'.
     """
     found = Files(folder)
     listing = FolderSource(folder).listing().files
@@ -61,12 +65,17 @@ def look_at_files(
     found.not_listed = [name for name in listing if is_image_name(name) and name not in listed]
     found.missing = _explained(found.missing, there)
     if how != "none":
-        _look(found, pictures, present, sizes, how == "decode")
+        _look(found, pictures, present, sizes, how == "decode", recorded)
     return found
 
 
 def _look(
-    found: Files, pictures: Pictures, present: list[int], sizes: Sequence[Size | None], full: bool
+    found: Files,
+    pictures: Pictures,
+    present: list[int],
+    sizes: Sequence[Size | None],
+    full: bool,
+    recorded: str,
 ) -> None:
     reader = pictures.reader
 
@@ -81,9 +90,9 @@ def _look(
             stored, upright = _sizes(head) or _sizes(reader.read(i)) or (size, size)
             if size == upright:
                 return None
-            return (
-                ("as_stored", "") if size == stored else ("other_size", other_size(upright, size))
-            )
+            if size == stored:
+                return "as_stored", ""
+            return "other_size", other_size(upright, size, recorded)
         except (BadImage, OSError) as error:
             return "broken", reason(error)
 

@@ -29,3 +29,17 @@ class Finding:
 def is_rare(count: int, total: int) -> bool:
     """Whether ``count`` of ``total`` is so little that training does not notice: 1 in 1,000."""
     return count * _RARE <= total
+
+
+def table(title: str, columns: dict[str, dict[str, int]]) -> list[str]:
+    """``columns`` of counts side by side; a line that one lacks counts 0."""
+    names = dict.fromkeys(name for column in columns.values() for name in column)
+    width = max(len(printable(name)) for name in [title, *names])
+    widths = [max(9, len(head)) for head in columns]
+    heads = [f"{head:>{w}}" for head, w in zip(columns, widths, strict=True)]
+    lines = ["  ".join([f"{title:<{width}}", *heads])]
+    for name in names:
+        counts = [column.get(name, 0) for column in columns.values()]
+        cells = [f"{count:>{w},}" for count, w in zip(counts, widths, strict=True)]
+        lines.append("  ".join([f"{printable(name):<{width}}", *cells]))
+    return lines

@@ -1,0 +1,98 @@
+"""What a label image holds, before anybody says which value stands for which class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from polaformer.datasets.class_sets import IGNORED, Color
+from polaformer.datasets.decode import opened, upright_size
+from polaformer.datasets.integrity import Size
+from polaformer.datasets.label_maps import BadLabels, LabelCoding
+
+MOST_VALUES = 4096
+"""A file with more different values or colours than this holds no classes."""
+
+LOSSY = ("JPEG", "MPO", "JPEG2000")
+Raw = int | Color
+_MARK = (1, 2, 3)
+_NO_VALUES = LabelCoding((), {})
+_NO_COLORS = LabelCoding((), {}, {_MARK: IGNORED})
+_ONLY_ZERO = LabelCoding(("zero",), {0: 0}, rest_ignored=True)
+_DEPTHS = {
+    "1": "1 bit",
+    "L": "gray, 8 bits",
+    "LA": "gray with alpha",
+    "P": "palette",
+    "PA": "palette with alpha",
+    "RGB": "RGB",
+    "RGBA": "RGBA",
+    "F": "floating point",
+}
+
+
+@dataclass(frozen=True)
+class LabelFile:
+    """Size (width, height), encoding in words, and the pixels of every value or colour."""
+
+    size: Size
+    encoding: str
+    lossy: bool
+    colored: bool
+    pixels: Mapping[Raw, int]
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether there are too many values for classes."""
+        return len(self.pixels) > MOST_VALUES
+
+
+def look_at_labels(data: bytes, colored: bool = False) -> LabelFile:
+    """Count the values of a label image, or its colours where values make no sense.
+
+    ``colored`` asks for colours also where red, green and blue are equal. Raises BadImage for a
+    file that cannot be read as either.
+    """
+    size = upright_size(data)
+    with opened(data) as image:
+        kind, mode = str(image.format), image.mode
+    encoding = f"{kind}, {_DEPTHS.get(mode, '16 or 32 bits' if mode.startswith('I') else mode)}"
+    pixels, refused = (None, None) if colored else _counted(_NO_VALUES, data)
+    if pixels is None:
+        try:
+            pixels = _counted(_NO_COLORS, data)[0] or {_MARK: size[0] * size[1]}
+        except BadLabels as error:
+            raise refused or error from None
+        colored = True
+    return LabelFile(size, encoding, kind in LOSSY, colored, pixels)
+
+
+def _counted(
+    nothing: LabelCoding, data: bytes
+) -> tuple[Mapping[Raw, int] | None, BadLabels | None]:
+    """Pixels of all that ``data`` has, which a coding that knows nothing refuses, or the refusal.
+
+    Neither is there for a picture of ``_MARK`` alone.
+    """
+    try:
+        nothing.decode(data)
+    except BadLabels as error:
+        if error.pixels:
+            return error.pixels, None
+        if nothing.colors is not None:
+            raise
+        return None, error
+    return None, None
+
+
+def thinness(data: bytes) -> tuple[int, int]:
+    """(pixels of value 0 beside another value, pixels of value 0): lines have almost only such."""
+    zero = _ONLY_ZERO.decode(data) == 0
+    count = int(zero.sum())
+    beside = np.zeros_like(zero)
+    for one, other in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[1:], np.s_[:-1])):
+        beside[one] |= ~zero[other]
+        beside[other] |= ~zero[one]
+    return int((beside & zero).sum()), count

@@ -1,0 +1,104 @@
+"""The lines of a config that name a user's own images and label images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polaformer.datasets.prepare.mask_look import Where
+
+_SPLITS = (("training", "validation"), ("Training", "Validation"), ("train", "val"))
+_WEIGHTS_UP_TO = 30
+
+
+def config_lines(
+    splits: Sequence[Where], classes: Sequence[str] | str, options: Mapping[str, Any]
+) -> list[str]:
+    """``classes``, the training and the validation data set, as statements over any recipe.
+
+    Where only one split is known, the validation folders are guessed by name.
+    """
+    train = splits[0]
+    val, sure = (splits[1], True) if len(splits) > 1 else _guessed(train)
+    folders = [train.images, train.masks, val.images, val.masks]
+    root = _common(folders if sure else folders[:2])
+    data = [_dataset(root, train, options), _dataset(root, val, options)]
+    named = repr(classes) if isinstance(classes, str) else _tuple(classes)
+    return [
+        f"classes = {named}",
+        f"train_dataloader = dict(dataset=dict({data[0]}))",
+        f"val_dataloader = test_dataloader = dict(dataset=dict({data[1]}))"
+        + ("" if sure else "  # your validation folders"),
+    ]
+
+
+def weight_line(weights: Sequence[float]) -> str:
+    """The loss with ``weights``, or where to read them if they are many."""
+    if len(weights) > _WEIGHTS_UP_TO:
+        return "weights of the classes by median frequency: class_weight in classes.json"
+    shown = ", ".join(f"{weight:.4g}" for weight in weights)
+    return f'loss_decode=dict(type="polaformer.PixelCrossEntropy", class_weight=[{shown}])'
+
+
+def _dataset(root: str, where: Where, options: Mapping[str, Any]) -> str:
+    parts = [f"data_root={_quoted(root)}"] if root else []
+    prefix = [f"{key}={_quoted(_below(root, path))}" for key, path in _folders(where)]
+    parts.append(f"data_prefix=dict({', '.join(prefix)})")
+    if where.ann_file:
+        parts.append(f"ann_file={_quoted(_below(root, where.ann_file))}")
+    for key in ("img_suffix", "seg_map_suffix"):
+        if getattr(where, key) is not None:
+            parts.append(f"{key}={_quoted(getattr(where, key))}")
+    parts += [f"{key}={_shown(value)}" for key, value in options.items()]
+    return ", ".join(parts)
+
+
+def _folders(where: Where) -> tuple[tuple[str, str], tuple[str, str]]:
+    return ("img_path", where.images), ("seg_map_path", where.masks)
+
+
+def _common(folders: Sequence[str]) -> str:
+    try:
+        root = os.path.commonpath([os.path.normpath(folder) for folder in folders])
+    except ValueError:  # absolute and relative ones, or other drives
+        return ""
+    return "" if root in (".", os.sep) else root
+
+
+def _below(root: str, path: str) -> str:
+    path = os.path.normpath(path)
+    if root and os.path.commonpath([root, path]) == root:
+        return os.path.relpath(path, root)
+    return path if os.path.isabs(path) or not root else os.path.abspath(path)
+
+
+def _guessed(train: Where) -> tuple[Where, bool]:
+    """Folders beside those of ``train`` with a name of the other split, and whether they exist."""
+    for here, there in _SPLITS:
+        images, masks = (_swapped(path, here, there) for path in (train.images, train.masks))
+        if images != train.images and os.path.isdir(images) and os.path.isdir(masks):
+            more = (train.img_suffix, train.seg_map_suffix)
+            return Where("val", images, masks, *more), True
+    root = _common([train.images, train.masks])
+    images, masks = os.path.join(root, "val", "images"), os.path.join(root, "val", "masks")
+    return Where("val", images, masks, train.img_suffix, train.seg_map_suffix), False
+
+
+def _swapped(path: str, here: str, there: str) -> str:
+    parts = os.path.normpath(path).split(os.sep)
+    return os.sep.join(part.replace(here, there) for part in parts)
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"({', '.join(map(_quoted, names))}{',' if len(names) == 1 else ''})"
+
+
+def _shown(value: Any) -> str:
+    return _quoted(value) if isinstance(value, str) else repr(value)
+
+
+def _quoted(text: str) -> str:
+    """``text`` as a Python string in double quotes."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"' if text.isprintable() else repr(text)
