@@ -19,6 +19,12 @@ from polaformer.visualization.detections import (
     mask_of,
     shrink,
 )
+from polaformer.visualization.segmentations import (
+    SegmentedScene,
+    draw_segmentations,
+    image_iou,
+    shrink_map,
+)
 
 
 @dataclass
@@ -28,6 +34,7 @@ class Shown:
     info: dict[str, Any]
     image: Image.Image
     size: tuple[int, int]
+    truth: np.ndarray | None = None  # class map [h, w], made small, where the data set reads one
 
 
 class Drawer(Protocol):
@@ -105,7 +112,57 @@ class DetectionDrawer:
         draw_detections(scenes, out, title=title)
 
 
-DRAWERS: list[Callable[[float], Drawer]] = [DetectionDrawer]
+class KeptMaps(NamedTuple):
+    """What is kept of one prediction: class maps [h, w], made small, and the IoU of the image."""
+
+    predicted: np.ndarray
+    truth: np.ndarray | None
+    iou: float | None
+
+
+class SegmentationDrawer:
+    """Class maps of ``pred_sem_seg``; truth from the data sample, or else from the data set."""
+
+    def knows(self, sample: Any) -> bool:
+        """Whether there is a predicted class map."""
+        return entry(sample, "pred_sem_seg") is not None
+
+    def keep(self, sample: Any) -> KeptMaps:
+        """The maps, made small, and the IoU of the whole ones."""
+        predicted = _class_map(entry(sample, "pred_sem_seg"))
+        held = entry(sample, "gt_sem_seg")
+        truth = None if held is None else _class_map(held)
+        if truth is None or truth.shape != predicted.shape:
+            return KeptMaps(shrink_map(predicted), None, None)
+        return KeptMaps(shrink_map(predicted), shrink_map(truth), image_iou(truth, predicted))
+
+    def draw(
+        self, shown: Sequence[tuple[Shown, Any]], meta: Mapping[str, Any], out: Path, title: str
+    ) -> None:
+        """Write every image with its true and its predicted classes."""
+        scenes = []
+        for item, (predicted, truth, iou) in shown:
+            if truth is None and item.truth is not None:
+                truth = item.truth
+                iou = image_iou(truth, predicted) if truth.shape == predicted.shape else None
+            name = Path(str(item.info.get("img_path", ""))).name
+            scenes.append(SegmentedScene(item.image, item.size, predicted, truth, name, iou))
+        classes, palette = meta.get("classes") or (), meta.get("palette")
+        draw_segmentations(scenes, out, classes=classes, palette=palette, title=title)
+
+
+def _class_map(held: Any) -> np.ndarray:
+    """The map [H, W] of class numbers of an entry of a data sample."""
+    values = entry(held, "data")
+    labels = _array(held if values is None else values)
+    return labels.reshape(labels.shape[-2:])
+
+
+def _segmentation(score_thr: float) -> Drawer:
+    return SegmentationDrawer()
+
+
+DRAWERS: list[Callable[[float], Drawer]] = [DetectionDrawer, _segmentation]
 """What makes the drawer of each task from the score below which nothing is drawn; the first that
 knows a prediction draws it. A module in ``custom_imports`` may add its own."""
 

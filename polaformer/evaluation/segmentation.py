@@ -130,7 +130,7 @@ class SegmentationMetric(SampleMetric):
         if 0 <= self.ignore_index < len(classes):
             raise UserError(
                 f"SegmentationMetric.ignore_index={self.ignore_index} is the number of a class: "
-                f"the data set has {len(classes)}; choose another value in the metric and the data set"
+                f"the data set has {len(classes)}; choose another value, in the data set as well"
             )
         return _different([str(name) for name in classes])
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FULL_MATRIX_UP_TO = 25
-HEAT_MAP_UP_TO = 100
+HEAT_MAP_UP_TO = 200
 
 
 def draw_confusion(
@@ -35,12 +35,14 @@ def draw_confusion(
     out: str | Path,
     *,
     title: str = "Confusion matrix",
+    unit: str = "images",
 ) -> Path:
-    """Write which class was taken for which; ``matrix[true][predicted]`` counts images.
+    """Write which class was taken for which; ``matrix[true][predicted]`` counts ``unit``.
 
-    Up to 25 classes every count is printed, up to 100 the matrix is a heat map beside its worst
-    pairs, above that only the worst pairs and the spread of the per-class accuracy are shown.
-    Raises UserError if ``matrix`` is not square or does not fit ``classes``.
+    Up to 25 classes every count is printed (of pixels the share of the true class in percent), up
+    to 200 the matrix is a heat map beside its worst pairs, above that only the worst pairs and the
+    spread of the per-class accuracy are shown. Raises UserError if ``matrix`` is not square or does
+    not fit ``classes``.
     """
     counts = _square(matrix)
     names = [str(name) for name in classes] or [str(i) for i in range(len(counts))]
@@ -49,11 +51,11 @@ def draw_confusion(
             f"confusion matrix of {len(counts)} classes, but {len(names)} class names were given"
         )
     if len(counts) <= FULL_MATRIX_UP_TO:
-        figure = _full_matrix(counts, names)
+        figure = _full_matrix(counts, names, unit)
     elif len(counts) <= HEAT_MAP_UP_TO:
-        figure = _heat_map_and_pairs(counts, names)
+        figure = _heat_map_and_pairs(counts, names, unit)
     else:
-        figure = _spread_and_pairs(counts, names)
+        figure = _spread_and_pairs(counts, names, unit)
     set_title(figure, title)
     return save_figure(figure, out)
 
@@ -61,7 +63,7 @@ def draw_confusion(
 def top_confusions(
     matrix: Sequence[Sequence[float]], limit: int = 20
 ) -> list[tuple[int, int, int, float]]:
-    """The most frequent mistakes: (true class, predicted class, images, share of its class)."""
+    """The most frequent mistakes: (true class, predicted class, count, share of its class)."""
     counts = _square(matrix)
     totals = counts.sum(axis=1)
     wrong = counts.copy()
@@ -75,7 +77,7 @@ def top_confusions(
     ]
 
 
-def _full_matrix(counts: np.ndarray, names: Sequence[str]) -> Figure:
+def _full_matrix(counts: np.ndarray, names: Sequence[str], unit: str) -> Figure:
     size = len(counts)
     label_inches = 0.075 * min(18, max(len(name) for name in names)) + 0.25
     side = max(3.2, 0.46 * size)
@@ -88,40 +90,55 @@ def _full_matrix(counts: np.ndarray, names: Sequence[str]) -> Figure:
             side / figure.get_figheight(),
         )
     )
-    _heat(axes, counts)
+    _heat(axes, counts, unit)
     short = [short_name(name) for name in names]
     upright = max(len(name) for name in short) <= 3
     axes.set_xticks(range(size), short, rotation=0 if upright else 90, fontsize=9)
     axes.set_yticks(range(size), short, fontsize=9)
     share = _share(counts)
-    digits = len(str(int(counts.max())))
+    digits = len(str(int(counts.max()))) if unit == "images" else 3
     font = min(9.0, 26.0 / digits) if size <= 15 else min(8.0, 22.0 / digits)
     for true in range(size):
         for said in range(size):
             if counts[true, said]:
-                mistake = true != said
-                colour = "white" if share[true, said] > 0.55 else WRONG if mistake else INK
+                text = _cell_text(counts[true, said], share[true, said], unit)
+                mistake = true != said and text != "<1"
+                plain = INK if true == said else SOFT
+                colour = "white" if share[true, said] > 0.55 else WRONG if mistake else plain
                 axes.text(
-                    said, true, f"{counts[true, said]:.0f}", ha="center", va="center",
+                    said, true, text, ha="center", va="center",
                     fontsize=font, color=colour, weight="bold" if mistake else "normal",
                 )  # fmt: skip
     return figure
 
 
-def _heat_map_and_pairs(counts: np.ndarray, names: Sequence[str]) -> Figure:
-    figure = new_figure(12.0, 6.6)
-    axes = figure.add_axes((0.105, 0.17, 0.40, 0.73))
-    _heat(axes, counts, lift=True)
-    step = max(1, math.ceil(len(names) / 30))
+def _cell_text(count: float, share: float, unit: str) -> str:
+    """The number of images, or the share of pixels in percent, which is 0 or 100 only if it is."""
+    if unit == "images":
+        return f"{count:.0f}"
+    if share < 0.005:
+        return "<1"
+    return ">99" if 0.995 <= share < 1 else f"{100 * share:.0f}"
+
+
+def _heat_map_and_pairs(counts: np.ndarray, names: Sequence[str], unit: str) -> Figure:
+    side = max(4.8, 0.052 * len(names))  # six pixels a class, at least
+    width, height = side + 7.2, side + 1.8
+    figure = new_figure(width, height)
+    axes = figure.add_axes((1.26 / width, 1.12 / height, side / width, side / height))
+    _heat(axes, counts, unit, lift=True)
+    step = max(1, math.ceil(len(names) / (6.2 * side)))
     ticks = range(0, len(names), step)
     short = [short_name(names[i]) for i in ticks]
     axes.set_xticks(ticks, short, rotation=90, fontsize=7)
     axes.set_yticks(ticks, short, fontsize=7)
-    _pair_bars(figure.add_axes((0.72, 0.10, 0.26, 0.76)), counts, names)
+    bars = height - 1.6
+    place = (1 - 3.36 / width, 0.68 / height, 3.12 / width, bars / height)
+    _pair_bars(figure.add_axes(place), counts, names, unit, limit=int(4 * bars))
     return figure
 
 
-def _spread_and_pairs(counts: np.ndarray, names: Sequence[str]) -> Figure:
+def _spread_and_pairs(counts: np.ndarray, names: Sequence[str], unit: str) -> Figure:
     figure = new_figure(12.0, 6.0)
     axes = figure.add_axes((0.065, 0.11, 0.36, 0.74))
     seen = counts.sum(axis=1) > 0
@@ -137,12 +154,14 @@ def _spread_and_pairs(counts: np.ndarray, names: Sequence[str]) -> Figure:
             median, color=WRONG, linestyle="--", linewidth=1.4, label=f"median {median:.1f} %"
         )
         axes.legend(frameon=False, fontsize=9, loc="upper left")
-    _pair_bars(figure.add_axes((0.72, 0.11, 0.26, 0.74)), counts, names)
+    _pair_bars(figure.add_axes((0.72, 0.11, 0.26, 0.74)), counts, names, unit)
     return figure
 
 
-def _pair_bars(axes: Axes, counts: np.ndarray, names: Sequence[str]) -> None:
-    pairs = top_confusions(counts.tolist())
+def _pair_bars(
+    axes: Axes, counts: np.ndarray, names: Sequence[str], unit: str, limit: int = 20
+) -> None:
+    pairs = top_confusions(counts.tolist(), limit)
     axes.set_title("Most frequent mistakes", loc="left", fontsize=10)
     if not pairs:
         axes.set_axis_off()
@@ -152,20 +171,30 @@ def _pair_bars(axes: Axes, counts: np.ndarray, names: Sequence[str]) -> None:
     axes.barh(range(len(pairs)), [n for _, _, n, _ in pairs], color=WRONG, height=0.7)
     axes.set_yticks(range(len(pairs)), labels, fontsize=8)
     axes.invert_yaxis()
-    axes.set_xlabel("images (true → predicted)")
-    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel(f"{unit} (true → predicted)")
+    axes.locator_params(axis="x", integer=True, nbins=5)
+    if unit != "images":
+        axes.xaxis.set_major_formatter(lambda value, _: _short_count(value))
     top = max(n for _, _, n, _ in pairs)
     for row, (_, _, n, share) in enumerate(pairs):
         axes.text(n + 0.02 * top, row, f"{100 * share:.0f} %", va="center", fontsize=7, color=SOFT)
     axes.set_xlim(0, 1.18 * top)
 
 
-def _heat(axes: Axes, counts: np.ndarray, *, lift: bool = False) -> None:
+def _short_count(value: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g} {letter}"
+    return f"{value:.0f}"
+
+
+def _heat(axes: Axes, counts: np.ndarray, unit: str, *, lift: bool = False) -> None:
     share = _share(counts)
     axes.imshow(np.sqrt(share) if lift else share, cmap="Blues", vmin=0, vmax=1, aspect="equal")
     axes.set_xlabel("predicted class")
     root = "square root of the " if lift else ""
-    axes.set_ylabel(f"true class (colour: {root}share of its images)")
+    printed = "" if lift or unit == "images" else ", in percent"
+    axes.set_ylabel(f"true class (colour: {root}share of its {unit}{printed})")
 
 
 def _share(counts: np.ndarray) -> np.ndarray:
@@ -180,5 +209,5 @@ def _square(matrix: Sequence[Sequence[float]]) -> np.ndarray:
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not counts.size:
         raise UserError(f"confusion matrix must be square, not of shape {counts.shape}")
     if not np.isfinite(counts).all() or (counts < 0).any():
-        raise UserError("confusion matrix must hold counts: zero or more images in every cell")
+        raise UserError("confusion matrix must hold counts: zero or more in every cell")
     return counts

@@ -20,7 +20,13 @@ from polaformer.visualization.measures import (
     of_whole_images,
     short_name_of,
 )
-from polaformer.visualization.results import Series, split_scalars, train_series, val_series
+from polaformer.visualization.results import (
+    Series,
+    split_scalars,
+    train_series,
+    unit_of,
+    val_series,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,14 +40,17 @@ MEASURE_PANELS = 3
 def draw_curves(
     records: Sequence[Mapping[str, Any]], out: str | Path, *, title: str = "Training"
 ) -> Path:
-    """Write the curves in the lines of a scalars file over epochs, each kind in its own panel.
+    """Write the curves in the lines of a scalars file, each kind in its own panel.
+
+    They run over epochs, or over iterations where the run has no epochs.
 
     Panels are the loss, its parts where there are several, the measures of the validation, and the
     learning rate. Steps whose loss was not finite are marked. Raises UserError if there is nothing
     to draw.
     """
     train, val = split_scalars(records)
-    panels = _panels(train, val)
+    unit = unit_of(records)
+    panels = _panels(train, val, unit)
     curves = [curve for panel in panels for curve in panel.curves.values()]
     if not curves:
         raise UserError("no curves to draw: the scalars hold no loss, learning rate or measure")
@@ -53,27 +62,29 @@ def draw_curves(
     # Room for tick labels of any length; the title's strip stays free.
     free = 1 - 0.455 / height
     figure.set_layout_engine("constrained", rect=(0.008, 0.02, 0.984, free - 0.02), wspace=0.05)
-    counts_epochs = bool(val) or any("epoch" in record for record in train)
     last = max(curve.x[-1] for curve in curves)
     for place, panel in enumerate(panels):
         axes = figure.add_subplot(rows, columns, place + 1)
         panel.draw(axes, panel)
         axes.set_xlim(0, max(1.03 * last, 1e-9))  # room for the last marker
         axes.locator_params(axis="x", integer=True)
-        axes.set_xlabel("epoch" if counts_epochs else "iteration")
+        axes.set_xlabel(unit)
     return save_figure(figure, out)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One diagram: its curves by their names, and how they are drawn."""
+    """One diagram: its curves by their names, how they are drawn, and what the run counts."""
 
     title: str
     draw: Callable[[Axes, Panel], None]
     curves: dict[str, Series]
+    unit: str = "epoch"
 
 
-def _panels(train: Sequence[Mapping[str, Any]], val: Sequence[Mapping[str, Any]]) -> list[Panel]:
+def _panels(
+    train: Sequence[Mapping[str, Any]], val: Sequence[Mapping[str, Any]], unit: str
+) -> list[Panel]:
     losses = {
         "training": train_series(train, "loss"),
         "validation": val_series(val, "loss"),
@@ -87,7 +98,7 @@ def _panels(train: Sequence[Mapping[str, Any]], val: Sequence[Mapping[str, Any]]
     shown = [base for place, base in enumerate(groups) if place == 0 or groups[base]]
     for base in shown[:MEASURE_PANELS]:
         found = _known({key: val_series(val, key) for key in (base, *groups[base])})
-        panels.append(Panel(base, _draw_measures, found))
+        panels.append(Panel(base, _draw_measures, found, unit))
     if not shown:
         panels.append(Panel("", _draw_measures, {}))
     rate = train_series(train, "base_lr") or train_series(train, "lr")
@@ -177,12 +188,13 @@ def _draw_measures(axes: Axes, panel: Panel) -> None:
     if not points:
         return
     best = max(points, key=lambda point: point[0])  # the first of equals, as the best checkpoint
+    named = f"best {_with_percent(base, best[0])}, {panel.unit} {best[1]:.10g}"
     low, high = min(values), max(values)
     margin = max(0.8 if in_percent(base) else 0.008, 0.06 * (high - low))
     axes.set_ylim(max(0.0, low - margin), high + 2.2 * margin)
     axes.plot(
         [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
-        label=f"best {_with_percent(base, best[0])}, epoch {best[1]:g}", clip_on=False, zorder=3,
+        label=named, clip_on=False, zorder=3,
     )  # fmt: skip
     if len(panel.curves) < 4:
         axes.legend(frameon=False, fontsize=8, markerscale=0.6)

@@ -10,17 +10,16 @@ import colorsys
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from polaformer.coco.masks import run_lengths
 from polaformer.errors import UserError
-from polaformer.visualization.figure import INK, SOFT, short_name, write_whole
-from polaformer.visualization.fonts import font_runs
+from polaformer.visualization.figure import SOFT, short_name
+from polaformer.visualization.grid import GAP, save_grid, text_width, write_text
 
 PANEL = 380
 """Longer side of one image in the picture, in pixels."""
@@ -31,8 +30,6 @@ MAX_OBJECTS = 50
 LABELS_FOR_ALL = 12
 """Up to so many objects every one has its name; above it names that would cover others go."""
 
-GAP = 10
-_HEAD = 44
 _CAPTION = 22
 
 Colour = tuple[int, int, int]
@@ -89,22 +86,7 @@ def draw_detections(
         raise UserError("no predictions to draw: the list is empty")
     columns = max(1, min(columns, len(scenes)))
     cells = [_cell(scene) for scene in scenes]
-    width = max(cell.width for cell in cells)
-    rows = [cells[start : start + columns] for start in range(0, len(cells), columns)]
-    heights = [max(cell.height for cell in row) for row in rows]
-    page = Image.new(
-        "RGB",
-        (GAP + columns * (width + 2 * GAP) - GAP, _HEAD + sum(heights) + GAP * len(rows)),
-        "white",
-    )
-    _write(ImageDraw.Draw(page), (GAP, 12), title, 17, INK)
-    y = _HEAD
-    for row, height in zip(rows, heights, strict=True):
-        for place, cell in enumerate(row):
-            page.paste(cell, (GAP + place * (width + 2 * GAP), y))
-        y += height + GAP
-    # Training waits: the smallest file would take ten times as long.
-    return write_whole(out, lambda file: page.save(file, format="PNG", compress_level=2))
+    return save_grid(cells, out, title, columns)
 
 
 def class_colour(label: int) -> Colour:
@@ -171,7 +153,7 @@ def _cell(scene: Scene) -> Image.Image:
     for place, (caption, things) in enumerate(sides):
         x = place * (PANEL + GAP)
         first = f"{short_name(scene.name, 28)} · " if place == 0 and scene.name else ""
-        _write(draw, (x, 4), f"{first}{caption}", 12, SOFT)
+        write_text(draw, (x, 4), f"{first}{caption}", 12, SOFT)
         cell.paste(_panel(image, things, factor), (x, _CAPTION))
     return cell
 
@@ -245,7 +227,7 @@ def _draw_label(
         return
     score = "" if thing.score is None else f" {thing.score:.2f}"
     text = f"{short_name(thing.name)}{' (crowd)' if thing.crowd else ''}{score}"
-    width, height = _text_width(text, 11) + 4, 15
+    width, height = text_width(text, 11) + 4, 15
     x = min(max(0.0, box[0]), max(0.0, size[0] - width))
     places = [
         (x, y, x + width, y + height)
@@ -260,30 +242,8 @@ def _draw_label(
     colour = class_colour(thing.label)
     draw.rectangle(place, fill=colour)
     light = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2] > 140
-    _write(draw, (place[0] + 2, place[1] + 1), text, 11, "black" if light else "white")
+    write_text(draw, (place[0] + 2, place[1] + 1), text, 11, "black" if light else "white")
 
 
 def _meet(one: Rectangle, other: Rectangle) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _write(
-    draw: ImageDraw.ImageDraw, place: tuple[float, float], text: str, size: int, colour: str
-) -> None:
-    """``text`` from its upper left corner, in as many fonts as its characters need."""
-    x, y = place
-    baseline = y + round(0.95 * size)
-    for file, run in font_runs(" ".join(text.split())):
-        font = _font(file, size)
-        draw.text((x, baseline), run, fill=colour, font=font, anchor="ls")
-        x += font.getlength(run)
-
-
-def _text_width(text: str, size: int) -> float:
-    return sum(_font(file, size).getlength(run) for file, run in font_runs(text))
-
-
-@lru_cache(maxsize=64)
-def _font(file: str, size: int) -> Any:
-    # The other layout engine raises for characters that no script claims.
-    return ImageFont.truetype(file, size, layout_engine=ImageFont.Layout.BASIC)

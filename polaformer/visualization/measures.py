@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 UNKNOWN = "n/a"
-_PERCENT = re.compile(r"top\d+|mean_class|accuracy|[am]Acc|mIoU|mDice|mFscore")
+_PERCENT = re.compile(r"top\d+|mean_class|accuracy|[am]?Acc|m?IoU|m?Dice|m?Fscore")
 _AP = re.compile(r"(?P<kind>[a-z]+)_mAP(?:_(?P<part>50|75|s|m|l))?")
 _AR = re.compile(r"(?P<kind>bbox|segm)_AR_(?P<limit>\d+)")
 _AP_KINDS = {"bbox": "box AP", "segm": "mask AP"}
@@ -21,7 +21,18 @@ _AP_PARTS = {
     "l": "of large objects",
 }
 _NO_MEASURE = frozenset({"epoch", "iter", "step", "lr", "base_lr", "time", "data_time", "memory"})
-_COUNTS = ("images", "objects")
+_COUNTS = ("images", "objects", "truth", "predicted")
+_LONG = {
+    "mAcc": "mAcc, mean accuracy per class (%)",
+    "aAcc": "aAcc, accuracy over all pixels (%)",
+    "mDice": "mDice, mean Dice per class (%)",
+}
+_SHORT = {
+    "mean_class": "mean accuracy per class",
+    "Acc": "accuracy",
+    "truth": "true pixels",
+    "predicted": "predicted pixels",
+}
 
 
 def in_percent(key: str) -> bool:
@@ -32,6 +43,11 @@ def in_percent(key: str) -> bool:
 def of_whole_images(key: str) -> bool:
     """Whether ``key`` is an accuracy of a classifier of whole images."""
     return re.fullmatch(r"top\d+|mean_class|accuracy", plain_key(key)) is not None
+
+
+def of_pixels(key: str) -> bool:
+    """Whether ``key`` measures the classes of pixels."""
+    return plain_key(key) in ("mIoU", "mAcc", "aAcc", "mDice", "mFscore")
 
 
 def plain_key(key: str) -> str:
@@ -53,7 +69,7 @@ def short_name_of(key: str) -> str:
     if ap and ap["kind"] in _AP_KINDS:
         part = _AP_PARTS.get(ap["part"])
         return _AP_KINDS[ap["kind"]] + (f" {part}" if part else "")
-    return {"mean_class": "mean accuracy per class"}.get(key, key)
+    return _SHORT.get(key, key)
 
 
 def mean_over(key: str) -> str | None:
@@ -72,6 +88,8 @@ def long_name(key: str) -> str:
     ap = _AP.fullmatch(plain)
     if ap and ap["kind"] in _AP_KINDS and (mean := mean_over(plain)):
         return f"{_AP_KINDS[ap['kind']]} (mean over {mean})"
+    if plain in _LONG:
+        return _LONG[plain]
     ar = _AR.fullmatch(plain)
     if ar:
         return f"{_AP_KINDS[ar['kind']].split()[0]} recall, at most {ar['limit']} per image"

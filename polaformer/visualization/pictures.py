@@ -29,16 +29,18 @@ OVERVIEW_WIDTH = 1300
 def draw_pictures(results: RunResults) -> tuple[dict[str, Path], list[str]]:
     """Write curves.png, what else fits the task of the run, and overview.png into its folder.
 
-    Classifiers of images get predictions.png and confusion.png, other tasks classes.png; their
-    predictions are in the pictures that the run itself has drawn. Returns the paths by name, and
-    one sentence for each picture that could not be drawn. A picture left from an earlier call that
-    cannot be drawn any more is removed, so none is out of date.
+    Classifiers of images get predictions.png and confusion.png, other tasks classes.png, and
+    confusion.png where pixels are classified; their predictions are in the pictures that the run
+    itself has drawn. Returns the paths by name, and one sentence for each picture that could not be
+    drawn. A picture left from an earlier call that cannot be drawn any more is removed, so none is
+    out of date.
     """
     drawn: dict[str, Path] = {}
     problems: list[str] = []
     parts = [("predictions", _predictions), ("curves", _curves), ("confusion", _confusion)]
     if not results.classifies:
-        parts = [("curves", _curves), ("classes", _classes)]
+        shown = parts[2:] if "confusion" in results.metrics else []
+        parts = [("curves", _curves), *shown, ("classes", _classes)]
     for name, draw in parts:
         out = results.work_dir / f"{name}.png"
         try:
@@ -190,9 +192,10 @@ def _confusion(results: RunResults, out: Path) -> Path:
     matrix = results.metrics.get("confusion")
     if not matrix:
         raise UserError("the confusion matrix (metrics.json) is missing")
-    count = finite(results.metrics.get("n"))
+    count = finite(results.metrics.get("n", results.metrics.get("num_images")))
     title = "Confusion matrix" if count is None else f"Confusion matrix of {count:.0f} test images"
-    return draw_confusion(matrix, results.classes, out, title=title)
+    unit = "pixels" if results.segments else "images"
+    return draw_confusion(matrix, results.classes, out, title=title, unit=unit)
 
 
 def _classes(results: RunResults, out: Path) -> Path:

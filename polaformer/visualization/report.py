@@ -136,7 +136,7 @@ def _best_validation(results: RunResults) -> str | None:
     if not measured:
         return None
     best, epoch = max(measured, key=lambda result: result[0])
-    return f"{with_unit(key, best)} in validation, epoch {epoch:.0f}"
+    return f"{with_unit(key, best)} in validation, {results.unit} {epoch:.0f}"
 
 
 def _without_result(results: RunResults) -> str:
@@ -144,8 +144,12 @@ def _without_result(results: RunResults) -> str:
     count = _tested_images(results)
     if results.measured or count is None:
         return "No test result yet"
-    objects = " without any object" if results.metrics.get("num_objects") == 0 else ""
-    return f"Tested on {count:.0f} images{objects}: nothing to measure"
+    empty = ""
+    if results.metrics.get("num_objects") == 0:
+        empty = " without any object"
+    elif results.metrics.get("num_pixels") == 0:
+        empty = " without a pixel that counts"
+    return f"Tested on {count:.0f} images{empty}: nothing to measure"
 
 
 def _tested_images(results: RunResults) -> float | None:
@@ -233,10 +237,11 @@ def _pictures(results: RunResults, pictures: Mapping[str, Path]) -> Iterator[str
     if results.classifies:
         caption = "Grid of test images, each with predicted and true class."
     else:
-        caption = "Grid of images, each with true and with predicted objects."
+        what = "classes of its pixels" if results.segments else "objects"
+        caption = f"Grid of images, each with true and with predicted {what}."
     shown = (
         ("predictions", "Predictions", caption),
-        ("curves", "Training curves", "Loss, measures and learning rate over epochs."),
+        ("curves", "Training curves", f"Loss, measures and learning rate over {results.unit}s."),
         ("confusion", "Confusion", f"Which class was taken for which; {score}."),
         ("classes", "Classes", "A bar for each class, the lowest first; a line at the mean."),
     )
@@ -271,7 +276,8 @@ def _mistakes(results: RunResults) -> str:
         (names[true], names[said], count, f"{100 * share:.1f}")
         for true, said, count, share in top_confusions(results.confusion)
     ]
-    header = ("true class", "taken for", "images", "share of the class (%)")
+    kind = "pixels" if results.segments else "images"
+    header = ("true class", "taken for", kind, "share of the class (%)")
     return section("Most frequent mistakes", table(header, rows))
 
 

@@ -13,19 +13,26 @@ from polaformer.visualization.measures import (
     short_name_of,
 )
 from polaformer.visualization.page import folded, number, section, table
-from polaformer.visualization.results import RunResults, finite, split_scalars, val_epoch
+from polaformer.visualization.results import (
+    RunResults,
+    finite,
+    split_scalars,
+    train_step,
+    val_epoch,
+)
 
 FOLD_ABOVE = 25
 _MEASURES_SHOWN = 6
 
 
 def epochs_section(results: RunResults) -> str:
-    """The best and the last epoch, and all of them folded."""
+    """The best and the last epoch (or validation, by iterations), and all of them folded."""
     train, val = split_scalars(results.scalars)
+    by_epoch = results.unit == "epoch"
     losses = {
-        int(epoch): finite(record.get("loss"))
+        int(place): finite(record.get("loss"))
         for record in train
-        if (epoch := finite(record.get("epoch"))) is not None
+        if (place := finite(record.get("epoch")) if by_epoch else train_step(record)) is not None
     }
     keys = _shown_measures(val)
     has_loss = any("loss" in record for record in val)
@@ -34,9 +41,10 @@ def epochs_section(results: RunResults) -> str:
         epoch = int(val_epoch(record) or 0)
         loss = [number(finite(record.get("loss")), 4)] if has_loss else []
         values = [number_text(key, finite(record.get(key)), "–") for key in keys]
-        rows.append((epoch, number(losses.get(epoch), 4), *loss, *values))
+        seen = epoch if by_epoch else max((step for step in losses if step <= epoch), default=0)
+        rows.append((epoch, number(losses.get(seen), 4), *loss, *values))
     names = [f"{short_name_of(key)}{' (%)' if in_percent(key) else ''}" for key in keys]
-    header = ("epoch", "training loss", *(["validation loss"] if has_loss else []), *names)
+    header = (results.unit, "training loss", *(["validation loss"] if has_loss else []), *names)
     if not rows:
         return ""
     first = len(header) - len(names)
@@ -46,7 +54,8 @@ def epochs_section(results: RunResults) -> str:
         ("", *header),
         [("best", *best), ("last", *last)] if best != last else [("last and best", *last)],
     )
-    return section("Epochs", short, folded(f"all {len(rows)} epochs", table(header, rows)))
+    title, kind = ("Epochs", "epochs") if by_epoch else ("Validations", "validations")
+    return section(title, short, folded(f"all {len(rows)} {kind}", table(header, rows)))
 
 
 def _shown_measures(val: Sequence[Mapping[str, Any]]) -> list[str]:

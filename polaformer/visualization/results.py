@@ -22,15 +22,17 @@ from polaformer.visualization.measures import (
     class_table,
     main_measure,
     measures_of,
+    of_pixels,
     of_whole_images,
 )
 
+_PREDICTIONS = "predictions.*.json (single predictions)"
 _LOG_LEVELS = (" - WARNING - ", " - ERROR - ", " - CRITICAL - ")
 
 
 @dataclass(frozen=True)
 class Series:
-    """One curve: ``x`` in epochs, ``y`` as logged, NaN where the value was not finite."""
+    """One curve: ``x`` in epochs or iterations, ``y`` as logged, NaN where it was not finite."""
 
     x: tuple[float, ...]
     y: tuple[float, ...]
@@ -100,14 +102,31 @@ class RunResults:
     @property
     def classifies(self) -> bool:
         """Whether whole images are classified, as far as the results tell."""
-        if "confusion" in self.metrics or self.predictions:
+        if self.predictions:
             return True
-        return not self.result_files and (self.main is None or of_whole_images(self.main))
+        per_class = _as_dict(self.metrics.get("per_class"))
+        if self.result_files or any(isinstance(row, Mapping) for row in per_class.values()):
+            return False
+        if self.main is not None:
+            return of_whole_images(self.main)
+        return "n" in self.metrics or "num_images" not in self.metrics
+
+    @property
+    def segments(self) -> bool:
+        """Whether pixels are classified, as far as the results tell."""
+        return "num_pixels" in self.metrics or (self.main is not None and of_pixels(self.main))
+
+    @cached_property
+    def unit(self) -> str:
+        """'epoch' or 'iteration': what the run is counted in."""
+        return unit_of(self.scalars)
 
     @property
     def result_files(self) -> list[Path]:
-        """Predictions in the form of their task, such as ``predictions.bbox.json``."""
-        return sorted(self.work_dir.glob("predictions.*.json"))
+        """Predictions in the form of their task: ``predictions.bbox.json``, label images."""
+        folder = self.work_dir / "predictions"
+        files = sorted(self.work_dir.glob("predictions.*.json"))
+        return [*files, folder] if folder.is_dir() else files
 
     @cached_property
     def sample_pictures(self) -> list[tuple[str, Path]]:
@@ -130,7 +149,7 @@ def _sample_pictures(results: RunResults) -> Iterator[tuple[str, Path]]:
     steps = [(name.rpartition("_"), path) for name, path in files.items()]
     numbered = [(int(step), unit, path) for (unit, _, step), path in steps if step.isdecimal()]
     for step, unit, path in sorted(numbered, key=lambda entry: -entry[0]):
-        yield f"{unit} {step}", path
+        yield f"{'iteration' if unit == 'iter' else unit} {step}", path
 
 
 def started_at(card: Mapping[str, Any]) -> float | None:
@@ -177,7 +196,8 @@ def _read_predictions(results: RunResults) -> None:
     path = results.work_dir / "predictions.json"
     if not path.is_file() and not results.classifies:
         if not results.result_files:
-            results.missing.append("predictions.*.json (single predictions): not written yet")
+            files = "predictions/ (label images)" if results.segments else _PREDICTIONS
+            results.missing.append(f"{files}: not written yet")
         return
     rows = _read_json(path, "single predictions", results.missing)
     if isinstance(rows, Mapping):
@@ -234,8 +254,18 @@ def train_step(record: Mapping[str, Any]) -> float | None:
 
 
 def val_epoch(record: Mapping[str, Any]) -> float | None:
-    """The epoch that a validation record belongs to; where it has none, its step counts epochs."""
+    """The epoch of a validation record; where it has none, its step, in what the run counts."""
     return finite(record.get("epoch", record.get("step")))
+
+
+def unit_of(records: Iterable[Mapping[str, Any]]) -> str:
+    """'epoch', or 'iteration' for a run that has none."""
+    train, val = split_scalars(records)
+    if not (train or val):
+        return "epoch"
+    has_epochs = any(finite(record.get("epoch")) for record in (*train, *val))
+    counted_by_step = bool(val) and not any("iter" in record for record in (*train, *val))
+    return "epoch" if has_epochs or counted_by_step else "iteration"
 
 
 def iterations_per_epoch(train: Sequence[Mapping[str, Any]]) -> float:
@@ -249,13 +279,16 @@ def iterations_per_epoch(train: Sequence[Mapping[str, Any]]) -> float:
 
 
 def train_series(train: Sequence[Mapping[str, Any]], key: str) -> Series | None:
-    """The curve of ``key`` over (fractions of) epochs, or None if no record holds it."""
+    """The curve of ``key`` over (fractions of) epochs, or iterations where there are no epochs.
+
+    None if no record holds it.
+    """
     per_epoch = iterations_per_epoch(train)
     return _series(train, key, lambda record: (train_step(record) or 0.0) / per_epoch)
 
 
 def val_series(val: Sequence[Mapping[str, Any]], key: str) -> Series | None:
-    """The curve of ``key`` over epochs, or None if no record holds it."""
+    """The curve of ``key`` over epochs or iterations, or None if no record holds it."""
     return _series(val, key, lambda record: val_epoch(record) or 0.0)
 
 

@@ -383,7 +383,7 @@ def _one_process(rank: int, port: int, world: int, results) -> None:
     # The last process has one image more than a fair share; the first of all fills up.
     for index in [*range(rank, IMAGES, world), *([0] if rank == world - 1 else [])]:
         made.process({}, [share(index)])
-    told = made.evaluate(IMAGES)
+    told, last = made.evaluate(IMAGES), made.last
     made.process({}, [share(0)] if rank else [])
     made.dataset_meta = {"classes": CLASSES if rank else ()}
     try:
@@ -391,7 +391,7 @@ def _one_process(rank: int, port: int, world: int, results) -> None:
         error = ""
     except UserError as found:
         error = str(found)
-    results[rank] = (told, made.last, error)
+    results[rank] = (told, last, error)
     dist.destroy_process_group()
 
 

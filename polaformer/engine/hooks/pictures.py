@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from PIL import Image, ImageOps
@@ -13,10 +14,12 @@ from PIL import Image, ImageOps
 from polaformer.engine import drawers
 from polaformer.engine.drawers import Drawer, Shown, entry
 from polaformer.engine.hooks.logger import numbers
+from polaformer.engine.units import counts_iterations
 from polaformer.errors import UserError
 from polaformer.registry import HOOKS
 from polaformer.visualization.detections import PANEL
 from polaformer.visualization.measures import main_measure, number_text, short_name_of
+from polaformer.visualization.segmentations import shrink_map
 
 FOLDER = "pictures"
 
@@ -25,10 +28,11 @@ FOLDER = "pictures"
 class PictureHook(Hook):
     """Draw a few validation images with what the model predicts, beside what is true.
 
-    After each validation the main process writes ``pictures/epoch_N.png`` into the work folder,
-    after a test ``pictures/test.png``. The images are the same every time, spread over the data
-    set. Predictions that no drawer of ``drawers.DRAWERS`` knows, such as classes of whole images,
-    are passed over. No random number is drawn, and a picture that fails never stops a run.
+    After each validation the main process writes ``pictures/epoch_N.png`` (``iter_N.png`` where
+    iterations are counted) into the work folder, after a test ``pictures/test.png``. The images are
+    the same every time, spread over the data set. Predictions that no drawer of
+    ``drawers.DRAWERS`` knows, such as classes of whole images, are passed over. No random number is
+    drawn, and a picture that fails never stops a run.
 
     Args:
         count: images in a picture.
@@ -107,13 +111,22 @@ class PictureHook(Hook):
 
     def _keep(self, outputs: Sequence[Any]) -> None:
         for sample in outputs:
-            key = entry(sample, "img_id")
-            if key is None or key not in self._wanted:
+            key = self._key(sample)
+            if key is None:
                 continue
             drawer = next((drawer for drawer in self.drawers if drawer.knows(sample)), None)
             if drawer is not None:
                 self._drawer = drawer
                 self._kept[key] = drawer.keep(sample)
+
+    def _key(self, sample: Any) -> Any:
+        """The key of a prediction among the chosen images: its id, or else its path."""
+        key = entry(sample, "img_id")
+        if key is None:
+            path = entry(sample, "img_path")
+            paths = {shown.info.get("img_path"): key for key, shown in self._wanted.items()}
+            key = None if path is None else paths.get(path)
+        return key if key in self._wanted else None
 
     def _draw(self, runner: Any, name: str, what: str, metrics: dict | None) -> None:
         if not self._kept or self._drawer is None:
@@ -145,15 +158,15 @@ def _score(metrics: dict | None) -> str:
 
 def _step(runner: Any) -> tuple[str, int]:
     """'epoch' or 'iter', and how many of them are done; 0 outside of training."""
-    unit = "epoch" if getattr(runner.log_processor, "by_epoch", True) else "iter"
     loop = getattr(runner, "_train_loop", None)
+    unit = "iter" if counts_iterations(loop) else "epoch"
     if loop is None or isinstance(loop, Mapping):
         return unit, 0
     return unit, int(getattr(runner, unit))
 
 
 def _choose(dataset: Any, count: int) -> dict[Any, Shown]:
-    """By image id, ``count`` images spread over what the main process sees of ``dataset``."""
+    """``count`` images spread over what the main process sees of ``dataset``, by id or path."""
     if not hasattr(dataset, "get_data_info") or not len(dataset):
         return {}
     world = get_world_size()
@@ -164,12 +177,23 @@ def _choose(dataset: Any, count: int) -> dict[Any, Shown]:
         index = world * (turn * (places - 1) // max(count - 1, 1))
         info = dataset.get_data_info(index)
         image = _read(dataset, index, info)
-        if image is None or info.get("img_id") is None:
+        key = info.get("img_path") if info.get("img_id") is None else info["img_id"]
+        if image is None or key is None:
             continue
         size = (int(info.get("width") or image.width), int(info.get("height") or image.height))
         image.thumbnail((PANEL, PANEL))
-        chosen[info["img_id"]] = Shown(info, image, size)
+        chosen[key] = Shown(info, image, size, _read_map(dataset, index))
     return chosen
+
+
+def _read_map(dataset: Any, index: int) -> np.ndarray | None:
+    """The true class map, made small; None where there is none or it cannot be read."""
+    if not hasattr(dataset, "read_mask"):
+        return None
+    try:
+        return shrink_map(np.asarray(dataset.read_mask(index)))
+    except (OSError, ValueError, UserError, Image.DecompressionBombError):
+        return None
 
 
 def _read(dataset: Any, index: int, info: Mapping[str, Any]) -> Image.Image | None:
