@@ -6,6 +6,7 @@ ignore_index=255)``; the weight is what a pixel sampler such as OHEMPixelSampler
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -216,12 +217,11 @@ def _class_weights(given: Sequence[float] | None) -> Tensor | None:
     good = not isinstance(given, str) and isinstance(given, Sequence) and len(given) > 0
     if not good or any(isinstance(w, bool) or not isinstance(w, int | float) for w in given):
         raise UserError(f"PixelCrossEntropy.class_weight={given!r}; allowed: a list of numbers")
-    weights = torch.tensor(list(given), dtype=torch.float32)
-    if not weights.isfinite().all() or (weights < 0).any() or not weights.any():
+    if not all(math.isfinite(w) and w >= 0 for w in given) or not any(given):
         raise UserError(
             f"PixelCrossEntropy.class_weight={list(given)}; allowed: numbers >= 0, not all 0"
         )
-    return weights
+    return torch.tensor(list(given), dtype=torch.float32)
 
 
 def _check_number(name: str, value: float, least: float, most: float) -> None:
