@@ -14,7 +14,7 @@ IGNORED = 255
 
 _OTHER_VALUES: dict[str, tuple[int, ...]] = {
     "ade20k": (0,),
-    "cityscapes": (*range(7), 9, 10, 14, 15, 16, 18, 29, 30),
+    "cityscapes": (-1, *range(7), 9, 10, 14, 15, 16, 18, 29, 30),
     "voc2012": (),
     "coco_stuff": (),
 }

@@ -15,7 +15,7 @@ _MAX_CLASSES = 255
 
 
 def make_coding(
-    num_classes: int,
+    classes: Sequence[str],
     known: ClassSet | None,
     *,
     label_values: Sequence[int | Sequence[int]] | None = None,
@@ -29,23 +29,30 @@ def make_coding(
 
     ``converted`` tells that a known set's label images were turned into class indices.
     """
-    if num_classes > _MAX_CLASSES:
+    if len(classes) > _MAX_CLASSES:
         raise UserError(
-            f"{num_classes} classes are too many: class indices are 8-bit numbers 0..254, and 255 "
+            f"{len(classes)} classes are too many: class indices are 8-bit numbers 0..254, and 255 "
             "means ignored"
+        )
+    if reduce_zero_label and len(classes) == _MAX_CLASSES:
+        raise UserError(
+            f"{len(classes)} classes are too many: with reduce_zero_label at most 254 have a value "
+            "below 255, which means ignored"
         )
     _no_clash(label_values, label_colors, reduce_zero_label, ignore_values, ignore_colors)
     if label_colors is not None:
-        return _by_color(num_classes, label_colors, ignore_colors)
+        return _by_color(classes, label_colors, ignore_colors)
+    values: tuple[tuple[int, ...], ...]
+    ignored: tuple[int, ...] = ()
     if label_values is not None:
-        values, ignored = _value_groups(label_values, num_classes), ()
+        values = _value_groups(label_values, len(classes))
     elif known is not None and reduce_zero_label is None and not converted:
         values, ignored = tuple((value,) for value in known.values), known.ignored
     else:
         first = int(bool(reduce_zero_label))
-        values = tuple((index + first,) for index in range(num_classes))
+        values = tuple((index + first,) for index in range(len(classes)))
         ignored = (0,) if reduce_zero_label else ()
-    return _by_value(num_classes, values, ignored, ignore_values)
+    return _by_value(classes, values, ignored, ignore_values)
 
 
 def _no_clash(values: Any, colors: Any, zero: Any, ignore_values: Any, ignore_colors: Any) -> None:
@@ -93,32 +100,33 @@ def _whole_numbers(name: str, values: Any) -> None:
 
 
 def _by_value(
-    num_classes: int,
+    classes: Sequence[str],
     groups: Sequence[Sequence[int]],
     ignored: Sequence[int],
     more_ignored: Sequence[int] | str,
 ) -> LabelCoding:
     rest = _is_rest("ignore_values", more_ignored)
-    extra = () if rest else tuple(more_ignored)
+    extra = () if isinstance(more_ignored, str) else tuple(more_ignored)
     _whole_numbers("ignore_values", extra)
     table = {value: label for label, group in enumerate(groups) for value in group}
-    both = sorted(set(extra) & table.keys())  # type: ignore[arg-type]
+    both = sorted(set(extra) & table.keys())
     if both:
         raise UserError(f"ignore_values: {both[0]} is the value of a class")
-    nothing = {*ignored, *extra} | ({IGNORED} - table.keys())
-    table.update(dict.fromkeys(nothing, IGNORED))  # type: ignore[arg-type]
-    classes = sorted(value for value in table if value not in nothing)
-    rule = f"{_ranges(classes)} for the {num_classes} classes"
-    told = sorted(nothing)  # type: ignore[type-var]
-    rule += ", any other value is ignored" if rest else f", {_ranges(told)} ignored" if told else ""
-    return LabelCoding(num_classes, table, rest_ignored=rest, rule=rule)
+    nothing = {*ignored, *extra, IGNORED} - table.keys()
+    rule = f"{_ranges(sorted(table))} for the {len(classes)} classes"
+    table.update(dict.fromkeys(nothing, IGNORED))
+    if rest:
+        rule += ", any other value is ignored"
+    elif nothing:
+        rule += f", {_ranges(sorted(nothing))} ignored"
+    return LabelCoding(classes, table, rest_ignored=rest, rule=rule)
 
 
-def _by_color(num_classes: int, given: Any, ignored: Sequence[Color] | str) -> LabelCoding:
+def _by_color(classes: Sequence[str], given: Any, ignored: Sequence[Color] | str) -> LabelCoding:
     colors = checked_colors("label_colors", given)
-    if len(colors) != num_classes:
+    if len(colors) != len(classes):
         raise UserError(
-            f"label_colors has {len(colors)} colours for {num_classes} classes; it needs one for "
+            f"label_colors has {len(colors)} colours for {len(classes)} classes; it needs one for "
             "each class in turn"
         )
     twice = [color for color, count in Counter(colors).items() if count > 1]
@@ -130,7 +138,8 @@ def _by_color(num_classes: int, given: Any, ignored: Sequence[Color] | str) -> L
         if color in table:
             raise UserError(f"ignore_colors: {color} is the colour of a class")
         table[color] = IGNORED
-    return LabelCoding(num_classes, {}, table, rest, f"the {len(table)} colours of the table")
+    told = " ".join(f"{red},{green},{blue}" for red, green, blue in table)
+    return LabelCoding(classes, {}, table, rest, f"the colours {told}")
 
 
 def _is_rest(name: str, given: Any) -> bool:

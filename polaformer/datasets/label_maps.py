@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from PIL import Image
@@ -32,7 +32,7 @@ class LabelCoding:
     """Which value or colour of a label image stands for which class.
 
     Args:
-        num_classes: number of classes, at most 255.
+        classes: names of the classes, at most 255.
         values: class index, or 255 for ignored, of every allowed value.
         colors: the same of every allowed colour (red, green, blue); then values play no part.
         rest_ignored: every other value or colour is ignored instead of being an error.
@@ -41,13 +41,13 @@ class LabelCoding:
 
     def __init__(
         self,
-        num_classes: int,
+        classes: Sequence[str],
         values: Mapping[int, int],
         colors: Mapping[Color, int] | None = None,
         rest_ignored: bool = False,
         rule: str = "",
     ) -> None:
-        self.num_classes = num_classes
+        self.classes = tuple(classes)
         self.values = dict(values)
         self.colors = None if colors is None else dict(colors)
         self.rest_ignored = rest_ignored
@@ -57,6 +57,9 @@ class LabelCoding:
             rows = sorted((_packed(color), label) for color, label in self.colors.items())
             self._codes = np.array([code for code, _ in rows], dtype=np.int32)
             self._labels = np.array([label for _, label in rows], dtype=np.uint8)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.rule})"
 
     def decode(self, data: bytes) -> np.ndarray:
         """uint8 [H, W] of class indices and 255, as seen after turning as EXIF says.
@@ -105,7 +108,7 @@ class LabelCoding:
         return labels
 
     def _bad_values(self, pixels: dict[int, int], kind: str) -> BadLabels:
-        bad = [value for value in pixels if value not in self.values]
+        bad = sorted(value for value in pixels if value not in self.values)
         named = ", ".join(f"{value} ({_pixels(pixels[value])})" for value in bad[:_MAX_NAMED])
         more = f", … and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
         lossy = _smeared(kind) if len(bad) > _MAX_NAMED else ""
@@ -127,7 +130,11 @@ class LabelCoding:
         share = counts.sum() / codes.size
         every, every_count = np.unique(codes, return_counts=True)
         pixels = zip(map(_unpacked, every.tolist()), every_count.tolist(), strict=True)
-        lossy = _smeared(kind) if len(found) > _MAX_NAMED else ""
+        every_gray = all(len(set(_unpacked(code))) == 1 for code in every.tolist())
+        if every_gray:
+            lossy = ". The picture is gray: for class indices leave label_colors out"
+        else:
+            lossy = _smeared(kind) if len(found) > _MAX_NAMED else ""
         return BadLabels(
             f"{len(found):,} colour(s) that are not in the table, {_pixels(int(counts.sum()))} "
             f"({share:.1%}): {named}{more}{lossy}",
@@ -135,11 +142,11 @@ class LabelCoding:
         )
 
     def _nearest(self, code: int) -> str:
-        assert self.colors is not None
         wanted = np.array(_unpacked(code))
-        color = min(self.colors, key=lambda one: int(((np.array(one) - wanted) ** 2).sum()))
-        label = self.colors[color]
-        return f"{color} = {'ignored' if label == IGNORED else f'class {label}'}"
+        table = {} if self.colors is None else self.colors
+        color = min(table, key=lambda one: int(((np.array(one) - wanted) ** 2).sum()))
+        label = table[color]
+        return f"{color} = {'ignored' if label == IGNORED else self.classes[label]}"
 
 
 def label_counts(labels: np.ndarray) -> np.ndarray:

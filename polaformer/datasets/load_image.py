@@ -75,4 +75,4 @@ class LoadImage:
 
 def _recorded(results: dict[str, Any]) -> str:
     mask = results.get("seg_map_path")
-    return RECORDED if mask is None else f"has its label image {printable(str(mask))}"
+    return RECORDED if mask is None else f"is the size of its label image {printable(str(mask))}"

@@ -3,54 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from polaformer.datasets.class_sets import IGNORED
-from polaformer.datasets.decode import BadImage, upright_size
+from polaformer.datasets.decode import BadImage, looks_sound, upright_size
 from polaformer.datasets.integrity import Size, looked_at, reason
 from polaformer.datasets.label_maps import BadLabels, LabelCoding, label_counts
 from polaformer.datasets.layout import name_some
-from polaformer.datasets.sources import Reader
+from polaformer.datasets.sources import TAIL, Reader
 
 
 @dataclass
 class MaskFindings:
     """What a look at label images found.
 
-    ``sizes`` (width, height) or None where a file does not tell; ``bad`` (index, reason);
-    ``pixels`` and ``images`` count every class (and 255) over the good ones, where values were
-    looked at; ``values`` counts the pixels of every raw value or colour of the bad ones.
+    ``sizes`` (width, height), None where a file does not tell; ``bad`` (index, reason). If
+    ``decoded``, ``pixels`` int64 [256] counts every class index and 255 over the good files,
+    ``images`` the files that have it. ``values`` counts the pixels of every raw value or colour of
+    the files that do not fit the classes.
     """
 
+    decoded: bool = False
     sizes: list[Size | None] = field(default_factory=list)
     bad: list[tuple[int, str]] = field(default_factory=list)
-    pixels: np.ndarray | None = None
-    images: np.ndarray | None = None
+    pixels: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
+    images: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
     values: Counter = field(default_factory=Counter)
 
 
 def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindings:
-    """Decode every label image and verify its values, or, unless ``full``, read sizes only."""
+    """Decode every label image and verify its values.
 
-    def look(index: int) -> tuple[Size | None, np.ndarray | BadImage | OSError | None]:
+    Unless ``full``, sizes are read, and only files without an end mark are decoded.
+    """
+
+    def look(index: int) -> tuple[Size | None, np.ndarray | Exception | None]:
+        size = None
         try:
             data = reader.read(index)
             size = upright_size(data)
+            if full or not looks_sound(data, data[-TAIL:]):
+                return size, label_counts(coding.decode(data))
         except (BadImage, OSError) as error:
-            return None, error
-        if not full:
-            return size, None
-        try:
-            return size, label_counts(coding.decode(data))
-        except BadImage as error:
             return size, error
+        return size, None
 
-    found = MaskFindings()
-    if full:
-        found.pixels, found.images = np.zeros(256, np.int64), np.zeros(256, np.int64)
+    found = MaskFindings(decoded=full)
     for index, (size, seen) in looked_at(len(reader.names), look, "label images"):
         found.sizes.append(size)
         if isinstance(seen, np.ndarray):
@@ -64,50 +64,57 @@ def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindin
 
 
 def numbering_hint(found: MaskFindings, coding: LabelCoding) -> str | None:
-    """What the values of bad label images say about the options, or None."""
+    """What the values of label images that do not fit say about the options, or None."""
     values = sorted(value for value in found.values if isinstance(value, int))
     if coding.colors is not None or not values:
         return None
-    n = coding.num_classes
-    plain = coding.values.get(0) == 0 and coding.values.get(n - 1) == n - 1
+    count = len(coding.classes)
     seen = {value for value in values if value != IGNORED}
-    if plain and n in seen and seen <= set(range(n + 1)):
+    if _is_index(coding) and count in seen and seen <= set(range(count + 1)):
         return (
-            f"values reach from {min(seen)} to {n} with {n} classes: if the classes are numbered "
-            f"1 to {n} and 0 is none, give reduce_zero_label=True; if 0 is a class, name it, too"
+            f"values reach from {min(seen)} to {count} with {count} classes: if the classes are "
+            f"numbered 1 to {count} and 0 is none, give reduce_zero_label=True; if 0 is a class, "
+            "name it, too"
         )
-    if 1 < len(values) == n:
+    if 1 < len(values) == count:
         return (
-            f"the files have {n} different values, as many as there are classes: if these stand "
-            f"for them in this order, give label_values={tuple(values)}"
+            f"these files have {count} different values, as many as there are classes: if they "
+            f"stand for the classes in this order, give label_values={tuple(values)}"
         )
     return None
 
 
 def only_ignored_hint(found: MaskFindings, coding: LabelCoding) -> str | None:
     """The mistake of two classes stored as 0 and 255, where 255 is taken as ignored; or None."""
-    if found.pixels is None or coding.colors is not None or coding.values.get(IGNORED) != IGNORED:
-        return None
     present = np.flatnonzero(found.pixels).tolist()
-    if coding.num_classes == 2 and present == [0, IGNORED] and coding.values.get(1) == 1:
+    if len(coding.classes) == 2 and _is_index(coding) and present == [0, IGNORED]:
         return (
             "the label images have the values 0 and 255 only, and 255 means ignored, so there is "
-            "nothing of the second class; if 255 stands for it, give label_values=(0, 255)"
+            f"nothing of '{coding.classes[1]}'; if 255 stands for it, give label_values=(0, 255)"
         )
     return None
 
 
-def absent_classes(found: MaskFindings, classes: Sequence[str], coding: LabelCoding) -> list[str]:
-    """What to say of classes without a pixel and of pixels that are ignored, if it matters."""
-    if found.pixels is None:
-        return []
-    counts = found.pixels[: len(classes)]
-    absent = [name for name, count in zip(classes, counts, strict=True) if not count]
-    told = [f"classes without a pixel: {name_some(absent)}"] if absent else []
-    zero_ignored = coding.values.get(0) == IGNORED and coding.values.get(1) == 0
-    if zero_ignored and absent and classes[-1] in absent:
-        told[0] += (
-            f"; reduce_zero_label turns value 0 into ignored and {len(classes)} into "
-            f"'{classes[-1]}', which never occurs: are the classes numbered from 0?"
+def absent_classes(found: MaskFindings, coding: LabelCoding) -> str | None:
+    """'classes without a pixel: …', with a guess why; None if every class occurs or is unknown."""
+    counts = found.pixels[: len(coding.classes)].tolist()
+    absent = [name for name, count in zip(coding.classes, counts, strict=True) if not count]
+    if not found.decoded or not absent:
+        return None
+    told = f"classes without a pixel: {name_some(absent)}"
+    last, highest = coding.classes[-1], len(coding.classes)
+    shifted = coding.values.get(0) == IGNORED and coding.values.get(highest) == highest - 1
+    if shifted and last in absent and found.pixels[IGNORED]:
+        told += (
+            f" (0 is ignored and '{last}' is value {highest}, which does not occur: if the classes "
+            "are numbered from 0, give reduce_zero_label=False)"
         )
     return told
+
+
+def _is_index(coding: LabelCoding) -> bool:
+    """Whether the value is the class index and 255 is ignored."""
+    count = len(coding.classes)
+    return all(coding.values.get(i) == i for i in range(count)) and (
+        coding.values.get(IGNORED) == IGNORED
+    )

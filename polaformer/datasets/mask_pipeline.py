@@ -26,7 +26,8 @@ def check_mask_loading(pipeline: Any, test_mode: bool) -> None:
         if name == "LoadMask" and moved and not test_mode:
             raise UserError(
                 f"pipeline: LoadMask after {moved}: the label image would not lie on the picture "
-                "any more; put it right after polaformer.LoadImage"
+                "any more; put it right after polaformer.LoadImage (with test_mode=True the truth "
+                "may keep its own size)"
             )
         if not moved and any(part in name for part in _MOVING):
             moved = name

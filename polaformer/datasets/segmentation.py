@@ -112,7 +112,7 @@ class SegmentationDataset(FetchingDataset):
         self.seg_map_suffix = seg_map_suffix
         self.skipped: list[tuple[str, str]] = []
         self.coding = make_coding(
-            len(names),
+            names,
             known,
             label_values=label_values,
             label_colors=label_colors,
@@ -127,7 +127,7 @@ class SegmentationDataset(FetchingDataset):
         check_mask_loading(pipeline, test_mode)
         self._told: set[int] = set()
         self._fingerprint: str | None = None
-        self._findings: MaskFindings | None = None
+        self._findings = MaskFindings()
         super().__init__(
             ann_file=os.path.expanduser(ann_file),
             metainfo={**(metainfo or {}), "classes": names, "palette": colors},
@@ -187,7 +187,7 @@ class SegmentationDataset(FetchingDataset):
             reader = FolderReader(self._mask_folder, PackedNames(pairs.masks))
             found = look_at_masks(reader, self.coding, depth == "decode")
         images = Pictures(self._image_folder, pairs.images)
-        unread = images.bad(depth, 0, found.sizes, self.where, "has its label image")
+        unread = images.bad(depth, 0, found.sizes, self.where, "is the size of its label image")
         bad = [(i, os.path.join(self._mask_folder or "", pairs.masks[i]), w) for i, w in found.bad]
         bad += [(i, images.path(i), why) for i, why in unread]
         self._findings = found
@@ -206,7 +206,7 @@ class SegmentationDataset(FetchingDataset):
             lines = _lines([(path, why) for _, path, why in sorted(bad)])
             remedy = "not a single sample is good" if every else _REMEDY
             raise UserError(
-                f"{self.where}: {len(bad)} files of {count} images and label images are bad:\n"
+                f"{self.where}: bad files ({len(bad)}) of {count} images with label images:\n"
                 f"{lines}\n" + (f"{hint}\n" if hint else "") + remedy
             )
         nothing = only_ignored_hint(found, self.coding)
@@ -226,11 +226,14 @@ class SegmentationDataset(FetchingDataset):
 
     def _warn(self, pairs: Pairs) -> None:
         told = list(pairs.notes)
-        if self._findings is not None and not self.test_mode:
-            told += absent_classes(self._findings, self.classes, self.coding)
+        absent = absent_classes(self._findings, self.coding)
+        if absent and not self.test_mode:
+            told.append(absent)
         if self.skipped:
             named = "; ".join(f"{printable(path)} ({why})" for path, why in self.skipped)
             told.append(f"{len(self.skipped)} skipped: {named}")
+            hint = numbering_hint(self._findings, self.coding)
+            told += [hint] if hint else []
         if told:
             text = f"{self.where}: {'; '.join(told)}"
             print_log(text, logger="current", level=logging.WARNING)
@@ -254,7 +257,7 @@ class SegmentationDataset(FetchingDataset):
 
     def _stored(self, position: int) -> tuple[dict[str, Any], Size | None]:
         start = 0 if position == 0 else int(self.data_address[position - 1])
-        return pickle.loads(memoryview(self.data_bytes[start : int(self.data_address[position])]))
+        return pickle.loads(self.data_bytes[start : int(self.data_address[position])].tobytes())
 
     def read_mask(self, index: int) -> np.ndarray:
         """Class indices uint8 [H, W] of image ``index``, 255 ignored; SampleError if it is bad."""
@@ -265,7 +268,7 @@ class SegmentationDataset(FetchingDataset):
 
     def class_pixels(self) -> dict[str, int] | None:
         """Pixels of every class; None where the check did not decode the label images."""
-        if self._findings is None or self._findings.pixels is None:
+        if not self._findings.decoded:
             return None
         return dict(zip(self.classes, self._findings.pixels.tolist(), strict=False))
 
@@ -273,8 +276,8 @@ class SegmentationDataset(FetchingDataset):
         """'N images with label images of K classes', the ignored share, and what was left out."""
         what = "images" if self._mask_folder is None else "images with label images"
         parts = [f"{len(self):,} {what} of {len(self.classes)} classes"]
-        pixels = None if self._findings is None else self._findings.pixels
-        if pixels is not None and pixels[IGNORED]:
+        pixels = self._findings.pixels
+        if self._findings.decoded and pixels[IGNORED]:
             parts.append(f"{pixels[IGNORED] / pixels.sum():.1%} of the pixels ignored")
         if self.skipped:
             parts.append(f"{len(self.skipped):,} files skipped")
