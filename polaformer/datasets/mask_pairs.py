@@ -221,9 +221,11 @@ def _why_none(images: Folder, masks: Folder | None, pairs: Pairs) -> str:
 
 def propose_suffixes(images: Sequence[str], masks: Sequence[str]) -> tuple[str, str] | None:
     """(img_suffix, seg_map_suffix) with which every image would get a label image, or None."""
-    known = set(masks)
-    first = images[0]
-    for cut in range(len(first) - 1, 0, -1):
+    known, first = set(masks), images[0]
+    # Long suffixes that begin with a sign ('_rgb.jpg') before short ones of any kind.
+    cuts = [cut for cut in range(1, len(first)) if not first[cut].isalnum()]
+    cuts += [cut for cut in range(len(first) - 1, 0, -1) if first[cut].isalnum()]
+    for cut in cuts:
         for mask in masks:
             ends = first[cut:], mask[cut:]
             if mask.startswith(first[:cut]) and mask[cut:] and _all_paired(images, known, *ends):
