@@ -17,6 +17,7 @@ from polaformer.visualization.measures import (
     mean_over,
     measures_of,
     number_text,
+    of_pixels,
     of_whole_images,
     short_name_of,
 )
@@ -97,7 +98,10 @@ def _panels(
     groups = families(measures_of(val))
     shown = [base for place, base in enumerate(groups) if place == 0 or groups[base]]
     for base in shown[:MEASURE_PANELS]:
-        found = _known({key: val_series(val, key) for key in (base, *groups[base])})
+        keys = [base, *groups[base]]
+        if of_pixels(base):
+            keys = [base, *(key for key in groups if of_pixels(key) and key != base)]
+        found = _known({key: val_series(val, key) for key in keys})
         panels.append(Panel(base, _draw_measures, found, unit))
     if not shown:
         panels.append(Panel("", _draw_measures, {}))
@@ -167,9 +171,12 @@ def _draw_measures(axes: Axes, panel: Panel) -> None:
     """A measure with its best value marked, and those of its family below it."""
     base = panel.title
     name = short_name_of(base) + (" accuracy" if of_whole_images(base) else "")
-    name = f"{name[:1].upper()}{name[1:]}" if base else "Measures"
+    name = (name if of_pixels(base) else f"{name[:1].upper()}{name[1:]}") if base else "Measures"
     axes.set_title(f"{name} (validation)", loc="left", fontsize=10)
-    axes.set_ylabel(f"{short_name_of(base)}{' (%)' if in_percent(base) else ''}")
+    several = of_pixels(base) and len(panel.curves) > 1
+    axes.set_ylabel(
+        "%" if several else f"{short_name_of(base)}{' (%)' if in_percent(base) else ''}"
+    )
     values = [y for curve in panel.curves.values() for y in curve.y if not math.isnan(y)]
     main = panel.curves.get(base)
     if main is None:

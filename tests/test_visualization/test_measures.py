@@ -57,6 +57,8 @@ def test_a_line_of_a_dozen_values_stays_readable() -> None:
         ("top1", 97.216, "97.22"),
         ("bbox_mAP", 0.41234, "0.4123"),
         ("val/mIoU", 45.678, "45.68"),
+        ("IoU", 45.678, "45.68"),
+        ("truth", 1234567, "1234567"),
         ("objects", 7, "7"),
         ("bbox_mAP", None, "n/a"),
         ("bbox_mAP", math.nan, "n/a"),
@@ -73,6 +75,8 @@ def test_names() -> None:
     assert long_name("top5") == "top-5 accuracy (%)"
     assert long_name("bbox_AR_100") == "box recall, at most 100 per image"
     assert long_name("mIoU") == "mIoU (%)"
+    assert long_name("val/aAcc") == "aAcc, accuracy over all pixels (%)"
+    assert short_name_of("truth") == "true pixels"
     assert long_name("keypoints_mAP") == "keypoints_mAP"
     assert with_unit("top1", 97.216) == "97.22 % top-1"
     assert with_unit("bbox_mAP", None) == "n/a box AP"
@@ -92,6 +96,13 @@ def test_class_tables_of_any_metric() -> None:
     assert table.rows == [("a", (3, None, None)), ("b", (None, None, 1.0))]
     assert table.main == 1
     assert class_table({"per_class": [1]}).rows == class_table({}).rows == []
+
+
+def test_overlap_is_what_classes_of_pixels_are_compared_by() -> None:
+    row = {"IoU": 60.0, "Acc": 100.0, "Dice": 75.0, "truth": 3, "predicted": 5}
+    table = class_table({"per_class": {"wall": row}})
+    assert table.main == 0
+    assert class_table({"per_class": {"wall": dict(reversed(row.items()))}}).main == 2
 
 
 def test_the_worst_class_leads_and_unknown_ones_come_last() -> None:
