@@ -85,6 +85,8 @@ class PixelCrossEntropy(PixelLoss):
     Args:
         class_weight: one weight for each class, at least 0, or None for 1 each.
         label_smoothing: in 0..1, the part of each label that is spread over all classes.
+        gamma: 0, or from 1 up: a pixel whose class has probability p counts (1 - p)^gamma of its
+            loss (focal loss, Lin et al., arXiv 1708.02002); the divisor stays as it is.
         avg: 'weights' divides by the sum of the weights of the pixels' classes, 'pixels' by the
             number of pixels. Without class weights they are the same.
 
@@ -96,6 +98,7 @@ class PixelCrossEntropy(PixelLoss):
         self,
         class_weight: Sequence[float] | None = None,
         label_smoothing: float = 0.0,
+        gamma: float = 0.0,
         loss_weight: float = 1.0,
         loss_name: str = "loss_ce",
         avg: str = "weights",
@@ -105,10 +108,11 @@ class PixelCrossEntropy(PixelLoss):
         if avg not in AVERAGES:
             hint = did_you_mean(str(avg), AVERAGES)
             raise UserError(f"avg={avg!r}; allowed: {', '.join(AVERAGES)}. {hint}".rstrip())
-        self.label_smoothing, self.avg = label_smoothing, avg
-        self.register_buffer("class_weight", _class_weights(class_weight), persistent=False)
-
-    class_weight: Tensor | None
+        if gamma != 0:
+            _check_number("gamma", gamma, 1, float("inf"))
+        self.label_smoothing, self.gamma, self.avg = label_smoothing, gamma, avg
+        # A list, not a buffer: a head that a dry run builds without memory can try its losses.
+        self.class_weight = _class_weights(class_weight)
 
     def reduced(
         self,
@@ -118,36 +122,37 @@ class PixelCrossEntropy(PixelLoss):
         avg_factor: float | None,
         reduction: str,
     ) -> Tensor:
-        weights = self._weights_for(logits.shape[1])
+        weights = self._weights_for(logits)
         log_p = logits.log_softmax(dim=1)
-        losses = -log_p.gather(1, label[:, None])[:, 0]
-        of_class = weights[label] if weights is not None else None
-        if of_class is not None:
-            losses = losses * of_class
+        of_label = log_p.gather(1, label[:, None])[:, 0]
+        of_class = torch.ones_like(of_label) if weights is None else weights[label]
+        losses = -of_label * of_class
         if self.label_smoothing:
-            share = weights if weights is not None else logits.new_ones(logits.shape[1])
+            share = logits.new_ones(logits.shape[1]) if weights is None else weights
             spread = -(share / len(share) @ log_p.flatten(2)).view_as(losses)
             losses = losses * (1 - self.label_smoothing) + spread * self.label_smoothing
-        # Where nothing counts, an infinite loss may not become NaN.
-        losses = torch.where(counts > 0, losses * counts, 0.0)
+        if self.gamma:
+            losses = losses * (-torch.expm1(of_label)) ** self.gamma
+        losses = losses * counts
         if reduction == "none":
             return losses
         total = losses.sum()
         if reduction == "sum":
             return total
         if avg_factor is not None:
-            return total / _or_one(torch.as_tensor(avg_factor, device=total.device))
-        by_class = of_class is not None and self.avg == "weights"
-        return total / _or_one((counts * of_class if by_class else counts).sum())
+            return total / _or_one(total.new_tensor(avg_factor))
+        return total / _or_one((counts * of_class if self.avg == "weights" else counts).sum())
 
-    def _weights_for(self, classes: int) -> Tensor | None:
-        weights = self.class_weight
-        if weights is not None and len(weights) != classes:
+    def _weights_for(self, logits: Tensor) -> Tensor | None:
+        classes = logits.shape[1]
+        if self.class_weight is None:
+            return None
+        if len(self.class_weight) != classes:
             raise UserError(
-                f"PixelCrossEntropy.class_weight has {len(weights)} weights, but the head has "
-                f"{classes} classes; give one for each class, in the order of the classes"
+                f"PixelCrossEntropy.class_weight has {len(self.class_weight)} weights, but the "
+                f"head has {classes} classes; give one for each class, in the order of the classes"
             )
-        return weights
+        return logits.new_tensor(self.class_weight)
 
 
 @MODELS.register_module()
@@ -189,7 +194,7 @@ class PixelDice(PixelLoss):
         reduction: str,
     ) -> Tensor:
         classes = logits.shape[1]
-        p = torch.where(counts[:, None] > 0, logits, 0.0).softmax(dim=1)
+        p = logits.softmax(dim=1)
         hit = p.gather(1, label[:, None])[:, 0] * counts
         flat = label.flatten()
         both = logits.new_zeros(classes).index_add(0, flat, hit.flatten())
@@ -211,7 +216,7 @@ def _or_one(divisor: Tensor) -> Tensor:
     return torch.where(divisor == 0, torch.ones_like(divisor), divisor)
 
 
-def _class_weights(given: Sequence[float] | None) -> Tensor | None:
+def _class_weights(given: Sequence[float] | None) -> list[float] | None:
     if given is None:
         return None
     good = not isinstance(given, str) and isinstance(given, Sequence) and len(given) > 0
@@ -221,7 +226,7 @@ def _class_weights(given: Sequence[float] | None) -> Tensor | None:
         raise UserError(
             f"PixelCrossEntropy.class_weight={list(given)}; allowed: numbers >= 0, not all 0"
         )
-    return torch.tensor(list(given), dtype=torch.float32)
+    return [float(w) for w in given]
 
 
 def _check_number(name: str, value: float, least: float, most: float) -> None:
