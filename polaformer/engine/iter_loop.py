@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,14 +14,13 @@ from polaformer.engine.data import InfiniteSampler
 from polaformer.errors import UserError
 from polaformer.registry import LOOPS
 
-SAMPLER = "train_dataloader.sampler=dict(type='polaformer.InfiniteSampler', shuffle=True)"
-
 
 @LOOPS.register_module()
 class IterTrainLoop(IterBasedTrainLoop):
     """Train for ``max_iters`` steps over an endless stream; may be continued at any of them.
 
-    Hooks, log lines, schedules and checkpoint names follow the loop and count iterations.
+    An ``EpochSampler`` in the config is made the ``InfiniteSampler`` of the same order. Hooks, log
+    lines, schedules and checkpoint names follow the loop and count iterations.
 
     Args:
         max_iters: steps of the training.
@@ -43,7 +43,7 @@ class IterTrainLoop(IterBasedTrainLoop):
             if isinstance(value, bool) or value != int(value) or value < 1:
                 raise UserError(f"train_cfg.{name} is {value}; allowed: whole numbers from 1 up")
         # mmengine's own would start the loading processes here, before it is known where to begin.
-        BaseLoop.__init__(self, runner, dataloader)
+        BaseLoop.__init__(self, runner, _without_end(dataloader))
         self._max_iters, self._max_epochs = int(max_iters), 1
         self._epoch = self._iter = 0
         self.val_interval, self.val_begin = int(val_interval), val_begin
@@ -51,8 +51,9 @@ class IterTrainLoop(IterBasedTrainLoop):
         self._start_iter = self._start_samples = 0
         if not isinstance(self.dataloader.sampler, InfiniteSampler):
             raise UserError(
-                f"{type(self.dataloader.sampler).__name__} has an end and IterTrainLoop counts "
-                f"iterations; use {SAMPLER}, or train by epochs with polaformer.EpochTrainLoop"
+                f"IterTrainLoop cannot continue a {type(self.dataloader.sampler).__name__}; use "
+                "train_dataloader.sampler=dict(type='polaformer.InfiniteSampler', shuffle=True), "
+                "or train by epochs with polaformer.EpochTrainLoop"
             )
         if self.dataloader.batch_size is None:
             raise UserError(
@@ -109,3 +110,12 @@ class IterTrainLoop(IterBasedTrainLoop):
         hub.update_info("validated_iter", self._iter)
         self.runner.val_loop.run()
         return True
+
+
+def _without_end(dataloader: Any) -> Any:
+    """The config of a loader with an endless sampler in the place of one for epochs."""
+    sampler = dataloader.get("sampler") if isinstance(dataloader, Mapping) else None
+    if not isinstance(sampler, Mapping) or not str(sampler.get("type")).endswith("EpochSampler"):
+        return dataloader
+    kept = {key: value for key, value in sampler.items() if key not in ("type", "round_up")}
+    return {**dataloader, "sampler": {**kept, "type": "polaformer.InfiniteSampler"}}

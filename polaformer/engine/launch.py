@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -363,18 +362,10 @@ def _report(
             path for m in runner.test_evaluator.metrics for path in _write(m, folder, dataset)
         ]
         write_json(folder / "metrics.json", content)
-        names = _listed([folder / "metrics.json", *written], folder)
+        paths = [folder / "metrics.json", *written]
+        names = ", ".join(f"{path.name}/" if path.is_dir() else path.name for path in paths)
         runner.logger.info(f"results are in {folder}: {names}")
     return strict(content)
-
-
-def _listed(paths: Sequence[Path], folder: Path) -> str:
-    """Files in ``folder`` by name, those in a folder of their own by that and their number."""
-    places = Counter(path.relative_to(folder).parts[0] for path in paths)
-    return ", ".join(
-        name if (folder / name).is_file() else f"{name}/ ({count} files)"
-        for name, count in places.items()
-    )
 
 
 def _write(metric: Any, folder: Path, dataset: Any) -> list[Path]:

@@ -28,15 +28,16 @@ def with_unit(schedule: Any, by_iter: bool) -> Any:
     if not isinstance(schedule, Mapping) or "type" not in schedule:
         return schedule
     kind = PARAM_SCHEDULERS.get(schedule["type"])
-    unit = inspect.signature(kind).parameters.get("by_epoch") if kind is not None else None
-    if unit is None or getattr(kind, "need_val_args", False):
+    if kind is None or getattr(kind, "need_val_args", False):
         return schedule
     if by_iter and (schedule.get("by_epoch") or schedule.get("convert_to_iter_based")):
         raise UserError(
             f"param_scheduler: {schedule['type']} counts epochs and train_cfg iterations; leave "
             "by_epoch and convert_to_iter_based out and give its lengths in iterations"
         )
-    open_unit = "by_epoch" not in schedule and not schedule.get("convert_to_iter_based")
-    if open_unit and (by_iter or unit.default is False):
+    if "by_epoch" in schedule or schedule.get("convert_to_iter_based"):
+        return schedule
+    unit = inspect.signature(kind).parameters.get("by_epoch")
+    if by_iter or (unit is not None and unit.default is False):
         return {**schedule, "by_epoch": False}
     return schedule

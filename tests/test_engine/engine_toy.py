@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import random
@@ -135,6 +136,17 @@ class ToyTrace(Hook):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def iterations(count: int = 36, val_interval: int = 6, **changes: Any) -> dict[str, Any]:
+    """Changes for ``toy_config`` that make it a run by iterations."""
+    loop = {"_delete_": True, "type": "IterTrainLoop", "max_iters": count}
+    return {
+        "train_cfg": {**loop, "val_interval": val_interval},
+        "train_dataloader.sampler.type": "InfiniteSampler",
+        "param_scheduler": [{"type": "WarmupPolyLR", "power": 0.9, "warmup_iters": 2}],
+        **changes,
+    }
+
+
 def toy_config(work_dir: str | Path, **changes: Any) -> Config:
     """36 iterations: 6 epochs of 12 samples in batches of 2. ``changes`` are merged in."""
     loader = {"batch_size": 2, "num_workers": 0, "collate_fn": {"type": "default_collate"}}
@@ -175,7 +187,7 @@ def toy_config(work_dir: str | Path, **changes: Any) -> Config:
         }
     )
     if changes:
-        config.merge_from_dict(changes)
+        config.merge_from_dict(copy.deepcopy(changes))  # which takes '_delete_' out
     return config
 
 

@@ -12,6 +12,7 @@ from engine_toy import ToyClassifier, read_lines, run_toy, toy_config, weights_o
 from torch import nn
 
 from polaformer.checkpoint.errors import CheckpointError
+from polaformer.engine import batch_norm
 from polaformer.engine.runner import Runner
 from polaformer.errors import UserError
 
@@ -254,9 +255,23 @@ def test_a_test_takes_no_deeper_model(tmp_path):
 @pytest.mark.parametrize("kind", [nn.SyncBatchNorm, nn.BatchNorm2d])
 def test_batch_norm_over_processes_is_that_of_each_one_on_cpus_and_said(kind, asked):
     said: list[str] = []
-    runner = SimpleNamespace(cfg={"sync_bn": asked}, logger=SimpleNamespace(warning=said.append))
-    model = Runner._without_sync_batchnorm(runner, nn.Sequential(nn.Conv2d(3, 4, 1), kind(4)))
+    layers = nn.Sequential(nn.Conv2d(3, 4, 1), kind(4))
+    logger = SimpleNamespace(warning=said.append)
+    model = batch_norm.of_each_process(layers, logger, wanted=asked is not None)
     assert not isinstance(model[1], nn.SyncBatchNorm)
     assert model(torch.randn(2, 3, 5, 5)).isfinite().all()
     spoken = kind is nn.SyncBatchNorm or asked is not None
     assert [text.startswith("SyncBN needs GPUs") for text in said] == [True] * spoken
+
+
+def test_batch_norm_of_one_process_takes_the_place_of_that_over_all_and_is_told():
+    said: list[str] = []
+    logger = SimpleNamespace(info=said.append)
+    parts = [nn.Conv2d(3, 4, 1), nn.SyncBatchNorm(4), nn.Sequential(nn.SyncBatchNorm(4))]
+    model = batch_norm.of_one_process(nn.Sequential(*parts), logger)
+    assert model(torch.randn(2, 3, 5, 5)).isfinite().all()
+    assert [text.split(":")[0] for text in said] == [
+        "2 layers of SyncBN are BatchNorm in one process"
+    ]
+    batch_norm.of_one_process(nn.Sequential(nn.BatchNorm2d(4)), logger)
+    assert len(said) == 1
