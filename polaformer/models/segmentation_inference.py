@@ -240,7 +240,7 @@ def label_image(
     strips: Iterator[tuple[int, int, Tensor]],
     size: Size,
     channels: int,
-    threshold: float | None = None,
+    threshold: float = 0.5,
     truth: Tensor | None = None,
 ) -> tuple[Tensor, tuple[float, int] | None]:
     """Labels [1, H, W] of the original image and, given its ``truth`` [H, W], the cross entropy.

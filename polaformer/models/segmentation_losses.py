@@ -144,15 +144,15 @@ class PixelCrossEntropy(PixelLoss):
         return total / _or_one((counts * of_class if self.avg == "weights" else counts).sum())
 
     def _weights_for(self, logits: Tensor) -> Tensor | None:
-        classes = logits.shape[1]
-        if self.class_weight is None:
+        given, classes = self.class_weight, logits.shape[1]
+        if given is None:
             return None
-        if len(self.class_weight) != classes:
+        if len(given) != classes:
             raise UserError(
-                f"PixelCrossEntropy.class_weight has {len(self.class_weight)} weights, but the "
-                f"head has {classes} classes; give one for each class, in the order of the classes"
+                f"PixelCrossEntropy.class_weight has {len(given)} weights, but the head has "
+                f"{classes} classes; give one for each class, in the order of the classes"
             )
-        return logits.new_tensor(self.class_weight)
+        return logits.new_tensor(given)
 
 
 @MODELS.register_module()

@@ -69,7 +69,8 @@ class Segmentor(BaseModel):
         self.align_corners: bool = self.decode_head.align_corners
         self.num_classes: int = self.decode_head.num_classes
         self.out_channels: int = self.decode_head.out_channels
-        self.threshold: float | None = self.decode_head.threshold
+        threshold = self.decode_head.threshold
+        self.threshold: float = 0.5 if threshold is None else threshold
 
     def forward(
         self, inputs: Tensor, data_samples: list[Any] | None = None, mode: str = "tensor"
@@ -112,9 +113,9 @@ class Segmentor(BaseModel):
             for key, value in head.loss(maps, data_samples, self.train_cfg).items()
         }
 
-    def _heads(self) -> list[tuple[str, nn.Module]]:
+    def _heads(self) -> list[tuple[str, Any]]:
         """All heads and what their losses are called."""
-        heads = [("decode", self.decode_head)]
+        heads: list[tuple[str, Any]] = [("decode", self.decode_head)]
         auxiliary = getattr(self, "auxiliary_head", None)
         if isinstance(auxiliary, nn.ModuleList):
             return heads + [(f"aux_{i}", head) for i, head in enumerate(auxiliary)]
