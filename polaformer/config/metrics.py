@@ -45,7 +45,8 @@ def _coco(evaluator: Mapping[str, Any], num_classes: int | None) -> Iterator[str
 
 
 def _segmentation(evaluator: Mapping[str, Any], num_classes: int | None) -> Iterator[str]:
-    yield from ("mIoU", "mAcc", "aAcc", "mDice", "loss")
+    if not evaluator.get("format_only"):
+        yield from ("mIoU", "mAcc", "aAcc", "mDice", "loss")
 
 
 _REPORTED = {

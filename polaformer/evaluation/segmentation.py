@@ -40,6 +40,7 @@ class SegmentationMetric(SampleMetric):
         ignore_index: the value of true pixels that do not count.
         keep_predictions: keep every predicted map for ``write_results``, as a small PNG in memory
             (measured: 1.3 ms and 27 kB for a map of 512x683 with 60 regions).
+        format_only: measure nothing, for images without truth; predictions are kept.
 
     Gives, not rounded, ``mIoU``, ``mAcc``, ``aAcc``, ``mDice``, and ``loss`` where the model notes
     a 'pixel_loss' (sum, pixels): the mean over pixels. What has no value is left out. ``last``
@@ -54,6 +55,7 @@ class SegmentationMetric(SampleMetric):
         self,
         ignore_index: int = 255,
         keep_predictions: bool = True,
+        format_only: bool = False,
         collect_device: str = "cpu",
         prefix: str | None = None,
     ) -> None:
@@ -64,7 +66,8 @@ class SegmentationMetric(SampleMetric):
                 "255"
             )
         self.ignore_index = ignore_index
-        self.keep_predictions = keep_predictions
+        self.keep_predictions = keep_predictions or format_only
+        self.format_only = format_only
         self._found: list[Counted] = []
         self._told: set[str] = set()
 
@@ -72,7 +75,7 @@ class SegmentationMetric(SampleMetric):
         """Count the pixels of every image of a batch."""
         names = self._names()
         for sample in data_samples:
-            predicted, truth = maps_of(sample)
+            predicted, truth = maps_of(sample, need_truth=not self.format_only)
             counted = count_pixels(sample, predicted, truth, len(names), self.ignore_index)
             if self.keep_predictions:
                 palette = (self.dataset_meta or {}).get("palette")
@@ -84,6 +87,9 @@ class SegmentationMetric(SampleMetric):
         self._found = _once(results)
         if not self._found:
             raise UserError("no image was evaluated; is the validation set empty?")
+        if self.format_only:
+            self.last = {"num_images": len(self._found)}
+            return {}
         names = self._names()
         confusion = _sum(self._found, len(names))
         per_class = _per_class(names, confusion)

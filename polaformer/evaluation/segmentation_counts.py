@@ -32,23 +32,30 @@ class Counted:
     picture: bytes | None = None
 
 
-def maps_of(sample: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+def maps_of(
+    sample: Mapping[str, Any], need_truth: bool = True
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Predicted and true class map [H, W] of a data sample's dict, on the device of the first.
+
+    Without ``need_truth`` the second one is None.
 
     Raises:
         UserError: one of them is absent, is no map of whole numbers, or is of another size.
     """
     predicted = _map(sample, "pred_sem_seg")
-    truth = _map(sample, "gt_sem_seg")
     if predicted is None:
         raise UserError(
             "SegmentationMetric needs class maps (pred_sem_seg), but the model gives "
             f"{', '.join(map(str, sample)) or 'nothing'}"
         )
+    if not need_truth:
+        return predicted, None
+    truth = _map(sample, "gt_sem_seg")
     if truth is None:
         raise UserError(
             f"{_name(sample)} has no truth (gt_sem_seg) to compare with; the pipeline of the "
-            "validation must hold polaformer.LoadMask before PackSegInputs"
+            "validation must hold polaformer.LoadMask before PackSegInputs. For images without "
+            "truth SegmentationMetric(format_only=True) writes predictions alone"
         )
     if predicted.shape != truth.shape:
         raise UserError(
@@ -62,16 +69,20 @@ def maps_of(sample: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
 def count_pixels(
     sample: Mapping[str, Any],
     predicted: torch.Tensor,
-    truth: torch.Tensor,
+    truth: torch.Tensor | None,
     num_classes: int,
     ignore_index: int,
 ) -> Counted:
     """Count which class was taken for which, on the device of the maps.
 
+    Without truth nothing is counted: every pixel is ignored.
+
     Raises:
         UserError: a class number is outside of the classes, or the image has no name.
     """
     cells = num_classes * num_classes
+    if truth is None:
+        truth = torch.full_like(predicted, ignore_index, dtype=torch.int32)
     total = torch.zeros(cells + 1, dtype=torch.int64, device=predicted.device)
     strips = zip(predicted.flatten().split(_STRIP), truth.flatten().split(_STRIP), strict=True)
     for said, true in ((said.int(), true.int()) for said, true in strips):

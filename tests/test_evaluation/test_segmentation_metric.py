@@ -338,6 +338,21 @@ def test_predictions_need_not_be_kept(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_images_without_truth_are_only_written(tmp_path):
+    made = metric(format_only=True)
+    made.process({}, [{**sample([[0, 2]], [[0, 0]]), "gt_sem_seg": None}])
+    assert made.evaluate(1) == {}
+    assert made.last == {"num_images": 1}
+    (folder,) = made.write_results(tmp_path, None)
+    with Image.open(folder / "a.png") as image:
+        assert np.asarray(image).tolist() == [[0, 2]]
+    with pytest.raises(UserError, match="the model predicts class number 3"):
+        made.process({}, [{**sample([[0, 3]], [[0, 0]]), "gt_sem_seg": None}])
+    assert metric_names({"val_evaluator": dict(type="polaformer.SegmentationMetric")}, 3)
+    only = dict(type="polaformer.SegmentationMetric", format_only=True)
+    assert metric_names({"val_evaluator": only}, 3) == set()
+
+
 @pytest.mark.parametrize(
     ("images", "names"),
     [
