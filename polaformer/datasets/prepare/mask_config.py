@@ -22,7 +22,7 @@ def config_lines(
     train = splits[0]
     val, sure = (splits[1], True) if len(splits) > 1 else _guessed(train)
     folders = [train.images, train.masks, val.images, val.masks]
-    root = _common(folders if sure else folders[:2])
+    root = _common(folders)
     data = [_dataset(root, train, options), _dataset(root, val, options)]
     named = repr(classes) if isinstance(classes, str) else _tuple(classes)
     return [
@@ -74,20 +74,25 @@ def _below(root: str, path: str) -> str:
 
 
 def _guessed(train: Where) -> tuple[Where, bool]:
-    """Folders beside those of ``train`` with a name of the other split, and whether they exist."""
+    """Folders named like those of ``train`` with the other split, and whether they are there."""
+    more = (train.img_suffix, train.seg_map_suffix)
     for here, there in _SPLITS:
         images, masks = (_swapped(path, here, there) for path in (train.images, train.masks))
-        if images != train.images and os.path.isdir(images) and os.path.isdir(masks):
-            more = (train.img_suffix, train.seg_map_suffix)
-            return Where("val", images, masks, *more), True
+        if images != os.path.normpath(train.images) and masks != os.path.normpath(train.masks):
+            sure = os.path.isdir(images) and os.path.isdir(masks)
+            return Where("val", images, masks, *more), sure
     root = _common([train.images, train.masks])
     images, masks = os.path.join(root, "val", "images"), os.path.join(root, "val", "masks")
-    return Where("val", images, masks, train.img_suffix, train.seg_map_suffix), False
+    return Where("val", images, masks, *more), False
 
 
 def _swapped(path: str, here: str, there: str) -> str:
+    """``path`` with ``there`` for ``here`` in the last of its folders that has it in its name."""
     parts = os.path.normpath(path).split(os.sep)
-    return os.sep.join(part.replace(here, there) for part in parts)
+    for i in reversed(range(len(parts))):
+        if here in parts[i]:
+            return os.sep.join([*parts[:i], parts[i].replace(here, there), *parts[i + 1 :]])
+    return path
 
 
 def _tuple(names: Sequence[str]) -> str:

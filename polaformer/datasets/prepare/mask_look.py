@@ -183,7 +183,7 @@ def _count_classes(found: Looked, pixels: Mapping[Raw, int], coding: LabelCoding
     ignored = 0
     for raw, count in pixels.items():
         label = known.get(raw)
-        if label is None:
+        if label is None and not coding.rest_ignored:
             found.unknown[raw] += count
         if label is None or label == IGNORED:
             ignored += count
