@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -54,9 +55,8 @@ class LabelCoding:
         self.rule = rule
         self._table = bytes(self.values.get(value, IGNORED) for value in range(256))
         if self.colors is not None:
-            rows = sorted((_packed(color), label) for color, label in self.colors.items())
-            self._codes = np.array([code for code, _ in rows], dtype=np.int32)
-            self._labels = np.array([label for _, label in rows], dtype=np.uint8)
+            self._places: np.ndarray | None = None
+            self._labels = np.array([IGNORED, *self.colors.values()], dtype=np.uint8)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.rule})"
@@ -96,16 +96,25 @@ class LabelCoding:
 
     def of_colors(self, pixels: np.ndarray, kind: str = "") -> np.ndarray:
         """Class indices of an RGB array uint8 [H, W, 3]."""
-        wide = pixels.astype(np.int32)
-        codes = wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2]
-        place = np.searchsorted(self._codes, codes).clip(max=len(self._codes) - 1)
-        labels = self._labels[place]
-        unknown = self._codes[place] != codes
-        if unknown.any():
-            if not self.rest_ignored:
-                raise self._bad_colors(codes, unknown, kind)
-            labels[unknown] = IGNORED
-        return labels
+        codes = _codes(pixels)
+        places = self._color_places()[codes]
+        if not self.rest_ignored and not places.all():
+            raise self._bad_colors(codes, places == 0, kind)
+        return self._labels[places]
+
+    def _color_places(self) -> np.ndarray:
+        """Position in the table, from 1, of every colour there is; 16 MB, made when first used."""
+        if self._places is None:
+            table = {} if self.colors is None else self.colors
+            self._places = np.zeros(1 << 24, dtype=np.min_scalar_type(len(table)))
+            self._places[[_packed(color) for color in table]] = np.arange(1, len(table) + 1)
+        return self._places
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self.colors is not None:
+            state["_places"] = None
+        return state
 
     def _bad_values(self, pixels: dict[int, int], kind: str) -> BadLabels:
         bad = sorted(value for value in pixels if value not in self.values)
@@ -159,11 +168,18 @@ def label_counts(labels: np.ndarray) -> np.ndarray:
 
 
 def _packed(color: Color) -> int:
-    return color[0] << 16 | color[1] << 8 | color[2]
+    return color[0] | color[1] << 8 | color[2] << 16
 
 
 def _unpacked(code: int) -> Color:
-    return code >> 16, code >> 8 & 255, code & 255
+    return code & 255, code >> 8 & 255, code >> 16
+
+
+def _codes(pixels: np.ndarray) -> np.ndarray:
+    """One number for the colour of each pixel of uint8 [H, W, 3 or more]."""
+    padded = np.zeros((*pixels.shape[:2], 4), dtype=np.uint8)
+    padded[..., :3] = pixels[..., :3]
+    return padded.view("<u4")[..., 0]
 
 
 def _pixels(count: int) -> str:
@@ -231,10 +247,7 @@ def _gray_in_colour(pixels: np.ndarray) -> np.ndarray:
     gray = np.ascontiguousarray(pixels[..., 0])
     if np.array_equal(gray, pixels[..., 1]) and np.array_equal(gray, pixels[..., 2]):
         return gray
-    wide = pixels.astype(np.int32)
-    codes, counts = np.unique(
-        wide[..., 0] << 16 | wide[..., 1] << 8 | wide[..., 2], return_counts=True
-    )
+    codes, counts = np.unique(_codes(pixels), return_counts=True)
     order = np.argsort(-counts, kind="stable")[:_MAX_NAMED]
     named = ", ".join(str(_unpacked(int(codes[i]))) for i in order)
     raise BadLabels(

@@ -152,7 +152,9 @@ class SegmentationDataset(FetchingDataset):
             return
         self._image_folder = existing_folder(self.data_prefix["img_path"] or self.data_root or ".")
         masks = self.data_prefix.get("seg_map_path")
-        self._mask_folder = None if masks is None else existing_folder(masks)
+        self._mask_folder = (
+            None if masks is None else existing_folder(masks or self.data_root or ".")
+        )
         pairs = find_pairs(
             self._image_folder,
             self._mask_folder,
