@@ -1,0 +1,217 @@
+"""What docs/segmentation.md promises: own masks, losses for rare classes, windows and views."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from mmengine.dataset import Compose
+from mmengine.registry import DATASETS, MODELS, TRANSFORMS, DefaultScope, init_default_scope
+from mmengine.structures import PixelData
+from PIL import Image
+from recipe_files import ROOT
+
+from polaformer.config.check import check_config
+from polaformer.config.load import load_config
+
+README = (ROOT / "configs" / "segmentation" / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "segmentation.md").read_text(encoding="utf-8")
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FRAGMENTS = [body for language, body in FENCE.findall(GUIDE) if language == "python"]
+RECIPE = "semantic_fpn_pola-pvt-s_80k_ade20k"
+NANO = {"arch": "nano", "img_size": 64}
+
+
+def fragment(words: str) -> str:
+    """The only example of the guide with ``words`` in it."""
+    (found,) = [body for body in FRAGMENTS if words in body]
+    return found
+
+
+OWN_MASKS = fragment('data_root="data/roads"')
+
+
+@pytest.fixture(autouse=True)
+def segmentation_scope() -> Iterator[None]:
+    before = DefaultScope.get_current_instance()
+    init_default_scope("mmseg")
+    yield
+    init_default_scope(before.scope_name if before else "mmengine")
+
+
+def test_the_segmentation_readme_shows_each_step():
+    commands = "".join(body for language, body in FENCE.findall(README) if language == "bash")
+    tools = {word for word in shlex.split(commands) if word.startswith("tools/")}
+    assert tools == {f"tools/{name}.py" for name in ("check", "train", "test", "prepare_data")}
+
+
+@pytest.mark.parametrize("document", [README, GUIDE], ids=["readme", "guide"])
+def test_the_options_for_starting_weights_of_a_segmentor_load(document):
+    (line,) = re.findall(r"^python .*init_cfg.*$", document, re.MULTILINE)
+    words = shlex.split(line)
+    cfg = load_config(ROOT / words[2], words[words.index("--cfg-options") + 1 :])
+    wanted = dict(type="Pretrained", checkpoint="weights/pola_swin_t.pth")
+    assert cfg.model.backbone.init_cfg == wanted
+
+
+# Masks of your own --------------------------------------------------------------------------------
+
+
+def write_masks(root: Path, values: tuple[int, ...]) -> None:
+    """Four pictures a split, of two sizes, with masks of ``values`` in vertical stripes."""
+    rng = np.random.default_rng(0)
+    for split in ("train", "val"):
+        for kind in ("images", "masks"):
+            (root / split / kind).mkdir(parents=True)
+        for i in range(4):
+            height, width = (60, 90) if i % 2 else (80, 48)
+            picture = rng.integers(0, 256, (height, width, 3), np.uint8)
+            Image.fromarray(picture).save(root / split / "images" / f"{i}.png")
+            stripes = np.array(values, np.uint8)[np.arange(width) * len(values) // width]
+            mask = np.broadcast_to(stripes, (height, width)).copy()
+            Image.fromarray(mask).save(root / split / "masks" / f"{i}.png")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the shipped configs, and the data that the guide names beside them."""
+    root = tmp_path_factory.mktemp("own")
+    shutil.copytree(ROOT / "configs", root / "configs")
+    write_masks(root / "data" / "roads", (0, 1, 2, 255))
+    write_masks(root / "data" / "cracks", (0, 255))
+    return root
+
+
+def own_config(own: Path, body: str, monkeypatch: pytest.MonkeyPatch, recipe: str = RECIPE) -> Any:
+    """The statements ``body`` over ``recipe``, in a folder with the data."""
+    monkeypatch.chdir(own)
+    path = own / "configs" / "segmentation" / f"own_{recipe}.py"
+    path.write_text(body.replace(RECIPE, recipe))
+    return load_config(path)
+
+
+@pytest.mark.parametrize(
+    "recipe, crop",
+    [(RECIPE, 512), ("upernet_softmax-swin-b_160k_ade20k-640", 640)],
+)
+def test_three_lines_train_on_own_masks(recipe, crop, own, monkeypatch):
+    cfg = own_config(own, OWN_MASKS, monkeypatch, recipe)
+    plan = check_config(cfg, sizes=False)
+    assert plan.problems == []
+    assert plan.data["train"].classes == ("background", "road", "car")
+    numbers = re.findall(r"'num_classes': (\d+)", str(cfg.model.to_dict()))
+    assert numbers
+    assert set(numbers) == {"3"}
+
+    train = DATASETS.build(cfg.train_dataloader.dataset)
+    item = train[0]
+    height, width = item["inputs"].shape[1:]
+    truth = item["data_samples"].gt_sem_seg.data
+    assert truth.shape == (1, height, width)
+    assert max(height, width) <= crop
+    assert set(truth.unique().tolist()) <= {0, 1, 2, 255}
+
+    test = DATASETS.build(cfg.test_dataloader.dataset)
+    assert len(test) == 4
+    item = test[0]
+    assert item["inputs"].shape[1:] == (crop * 80 // 48, crop)
+    truth = item["data_samples"].gt_sem_seg.data
+    assert truth.shape == (1, 80, 48)  # the mask keeps its size
+    assert truth[0, 0, ::12].tolist() == [0, 1, 2, 255]  # and ADE20K's zero rule is gone
+
+
+def test_black_and_white_masks(own, monkeypatch):
+    cfg = own_config(own, fragment("label_values"), monkeypatch)
+    assert check_config(cfg, sizes=False).problems == []
+    test = DATASETS.build(cfg.test_dataloader.dataset)
+    truth = test[0]["data_samples"].gt_sem_seg.data
+    assert truth[0, 0, ::24].tolist() == [0, 1]
+
+
+def test_views_of_the_recipes(own, monkeypatch):
+    cfg = own_config(own, OWN_MASKS, monkeypatch)
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    dataset.pipeline = Compose([TRANSFORMS.build(step) for step in cfg.tta_pipeline])
+    item = dataset[0]
+    views = [
+        (tuple(image.shape[1:]), sample.flip)
+        for image, sample in zip(item["inputs"], item["data_samples"], strict=True)
+    ]
+    short = [256, 384, 512, 640, 768, 896]
+    assert views == [((side * 80 // 48, side), flip) for side in short for flip in (False, True)]
+    assert torch.equal(item["inputs"][0].flip(-1), item["inputs"][1])
+    assert all(sample.gt_sem_seg.shape == (80, 48) for sample in item["data_samples"])
+
+
+# Losses, heads, windows ---------------------------------------------------------------------------
+
+
+def small_model(body: str, own: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The model of the statements ``body``, with the nano backbone."""
+    import mmseg.models  # noqa: F401
+    from mmengine.model import revert_sync_batchnorm
+
+    cfg = own_config(own, body, monkeypatch)
+    model = cfg.model
+    model.backbone.update(NANO)
+    model.neck.in_channels = [32, 64, 96, 128]
+    torch.manual_seed(0)
+    return revert_sync_batchnorm(MODELS.build(model))
+
+
+def losses(model: Any, classes: int) -> dict[str, torch.Tensor]:
+    """Of an image with blocks of ``classes`` classes and a margin of ignored pixels."""
+    from mmseg.structures import SegDataSample
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, classes, (8, 8)).repeat(8, 0).repeat(8, 1)
+    labels[:8] = 255
+    sample = SegDataSample(metainfo={"img_shape": (64, 64), "ori_shape": (64, 64)})
+    sample.gt_sem_seg = PixelData(data=torch.from_numpy(labels)[None].long())
+    images = torch.from_numpy(rng.normal(size=(2, 3, 64, 64))).float()
+    return model(images, [sample, sample], mode="loss")
+
+
+@pytest.mark.parametrize(
+    "words, classes, names",
+    [
+        ("class_weight=", 3, {"decode.loss_ce"}),
+        ("OHEMPixelSampler", 150, {"decode.loss_ce"}),
+        ("loss_weight=1.0", 150, {"decode.loss_ce", "decode.loss_dice"}),
+        ("STDCHead", 150, {"decode.loss_ce", "aux.loss_ce", "aux.loss_dice"}),
+    ],
+)
+def test_losses_for_rare_classes_learn(words, classes, names, own, monkeypatch):
+    model = small_model(fragment(words), own, monkeypatch)
+    assert model.num_classes == classes
+    found = {key: value for key, value in losses(model, classes).items() if "loss" in key}
+    assert set(found) == names
+    assert all(torch.isfinite(value) and value > 0 for value in found.values())
+    sum(found.values()).backward()
+    unused = [k for k, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert unused == []
+
+
+def test_weights_of_the_classes_reach_the_loss(own, monkeypatch):
+    model = small_model(fragment("class_weight="), own, monkeypatch)
+    assert list(model.decode_head.loss_decode.class_weight) == [0.3, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("words", ["STDCHead", "OHEMPixelSampler", '"slide"', "num_groups=32"])
+def test_a_dry_run_of_the_guides_fragments_is_sound(words, own, monkeypatch):
+    cfg = own_config(own, fragment(words), monkeypatch)
+    assert check_config(cfg, require_data=False, sizes=False).problems == []
+
+
+def test_another_backbone_in_upernet(own, monkeypatch):
+    body = fragment("auxiliary_head=dict(in_channels=320)")
+    cfg = own_config(own, body, monkeypatch)
+    assert check_config(cfg, require_data=False, sizes=False).problems == []
+    assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ("polaformer.PolaPVT", "small")
