@@ -106,8 +106,9 @@ class LabelCoding:
         """Position in the table, from 1, of every colour there is; 16 MB, made when first used."""
         if self._places is None:
             table = {} if self.colors is None else self.colors
-            self._places = np.zeros(1 << 24, dtype=np.min_scalar_type(len(table)))
-            self._places[[_packed(color) for color in table]] = np.arange(1, len(table) + 1)
+            places = np.zeros(1 << 24, dtype=np.min_scalar_type(len(table)))
+            places[[_packed(color) for color in table]] = np.arange(1, len(table) + 1)
+            self._places = places  # filled already: several threads may be here
         return self._places
 
     def __getstate__(self) -> dict[str, Any]:

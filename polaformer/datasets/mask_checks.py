@@ -14,6 +14,8 @@ from polaformer.datasets.label_maps import BadLabels, LabelCoding, label_counts
 from polaformer.datasets.layout import name_some
 from polaformer.datasets.sources import TAIL, Reader
 
+_JPEG = b"\xff\xd8\xff"
+
 
 @dataclass
 class MaskFindings:
@@ -22,7 +24,7 @@ class MaskFindings:
     ``sizes`` (width, height), None where a file does not tell; ``bad`` (index, reason). If
     ``decoded``, ``pixels`` int64 [256] counts every class index and 255 over the good files,
     ``images`` the files that have it. ``values`` counts the pixels of every raw value or colour of
-    the files that do not fit the classes.
+    the files that do not fit the classes, ``lossy`` the JPEG files.
     """
 
     decoded: bool = False
@@ -31,6 +33,7 @@ class MaskFindings:
     pixels: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
     images: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
     values: Counter = field(default_factory=Counter)
+    lossy: int = 0
 
 
 def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindings:
@@ -39,20 +42,23 @@ def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindin
     Unless ``full``, sizes are read, and only files without an end mark are decoded.
     """
 
-    def look(index: int) -> tuple[Size | None, np.ndarray | Exception | None]:
-        size = None
+    found = MaskFindings(decoded=full)
+
+    def look(index: int) -> tuple[Size | None, bool, np.ndarray | Exception | None]:
+        size, lossy = None, False
         try:
             data = reader.read(index)
+            lossy = data.startswith(_JPEG)
             size = upright_size(data)
             if full or not looks_sound(data, data[-TAIL:]):
-                return size, label_counts(coding.decode(data))
+                return size, lossy, label_counts(coding.decode(data))
         except (BadImage, OSError) as error:
-            return size, error
-        return size, None
+            return size, lossy, error
+        return size, lossy, None
 
-    found = MaskFindings(decoded=full)
-    for index, (size, seen) in looked_at(len(reader.names), look, "label images"):
+    for index, (size, lossy, seen) in looked_at(len(reader.names), look, "label images"):
         found.sizes.append(size)
+        found.lossy += lossy
         if isinstance(seen, np.ndarray):
             found.pixels += seen
             found.images += seen > 0
@@ -93,6 +99,16 @@ def only_ignored_hint(found: MaskFindings, coding: LabelCoding) -> str | None:
             f"nothing of '{coding.classes[1]}'; if 255 stands for it, give label_values=(0, 255)"
         )
     return None
+
+
+def lossy_files(found: MaskFindings) -> str | None:
+    """What to say of label images in a format that changes values; None if there are none."""
+    if not found.lossy:
+        return None
+    return (
+        f"{found.lossy:,} label images are JPEG, which changes values on saving, mostly along the "
+        "edges: make them anew in an exact format like PNG"
+    )
 
 
 def absent_classes(found: MaskFindings, coding: LabelCoding) -> str | None:

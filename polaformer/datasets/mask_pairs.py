@@ -107,7 +107,7 @@ def find_pairs(
                 (masks.shown(name), "a label image without its image") for name in masks.files[stem]
             ]
     if not pairs.images:
-        raise UserError(_why_none(images, masks, pairs))
+        raise UserError(_why_none(images, masks, pairs, ann_file, listed))
     return pairs
 
 
@@ -203,7 +203,14 @@ def _lines(ann_file: str) -> list[str]:
     return names
 
 
-def _why_none(images: Folder, masks: Folder | None, pairs: Pairs) -> str:
+def _why_none(
+    images: Folder, masks: Folder | None, pairs: Pairs, ann_file: str, listed: list[str] | None
+) -> str:
+    if listed and not any(stem in images.files for stem in listed):
+        return (
+            f"{ann_file} lists no image of {images.path}: it says {name_some(listed, _EXAMPLES)}; "
+            f"expected are names like {name_some(sorted(images.files), _EXAMPLES)}"
+        )
     if masks is None:
         path, why = pairs.alone[0]
         return f"{images.path}: not a single image is left: {path}: {why}"

@@ -25,6 +25,7 @@ from polaformer.datasets.mask_checks import (
     MaskFindings,
     absent_classes,
     look_at_masks,
+    lossy_files,
     numbering_hint,
     only_ignored_hint,
 )
@@ -125,11 +126,12 @@ class SegmentationDataset(FetchingDataset):
             palette = (metainfo or {}).get("palette")
         colors = choose_palette(names, known, palette, label_colors)
         check_mask_loading(pipeline, test_mode)
+        self._given_file = os.path.expanduser(ann_file)
         self._told: set[int] = set()
         self._fingerprint: str | None = None
         self._findings = MaskFindings()
         super().__init__(
-            ann_file=os.path.expanduser(ann_file),
+            ann_file=self._given_file,
             metainfo={**(metainfo or {}), "classes": names, "palette": colors},
             data_root=os.path.expanduser(data_root or ""),
             data_prefix=_checked_prefix(data_prefix, test_mode),
@@ -155,6 +157,11 @@ class SegmentationDataset(FetchingDataset):
         self._mask_folder = (
             None if masks is None else existing_folder(masks or self.data_root or ".")
         )
+        if not os.path.isfile(self.ann_file) and os.path.isfile(self._given_file):
+            raise UserError(
+                f"ann_file: there is no file {self.ann_file}; {self._given_file} does exist, but "
+                f"ann_file counts from data_root='{self.data_root}'"
+            )
         pairs = find_pairs(
             self._image_folder,
             self._mask_folder,
@@ -229,8 +236,9 @@ class SegmentationDataset(FetchingDataset):
     def _warn(self, pairs: Pairs) -> None:
         told = list(pairs.notes)
         absent = absent_classes(self._findings, self.coding)
-        if absent and not self.test_mode:
-            told.append(absent)
+        lossy = lossy_files(self._findings)
+        told += [lossy] if lossy else []
+        told += [absent] if absent and not self.test_mode else []
         if self.skipped:
             named = "; ".join(f"{printable(path)} ({why})" for path, why in self.skipped)
             told.append(f"{len(self.skipped)} skipped: {named}")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import pickle
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -300,3 +302,14 @@ def test_pixels_of_every_value():
     for view in (labels, labels[:, ::2], labels.T):
         np.testing.assert_array_equal(label_counts(view), np.bincount(view.ravel(), minlength=256))
     assert not label_counts(labels[:0]).any()
+
+
+def test_threads_share_the_table_of_colours():
+    coding = make_coding(ABC, None, label_colors=COLORS)
+    expected = [[0, 1, 2], [2, 1, 0]]
+    with ThreadPoolExecutor(4) as pool:
+        for got in pool.map(coding.decode, [COLOUR_FILES["RGB"]] * 16):
+            assert got.tolist() == expected
+    data = pickle.dumps(coding)
+    assert len(data) < 5000  # the table of 16 MB stays here
+    assert pickle.loads(data).decode(COLOUR_FILES["RGB"]).tolist() == expected

@@ -263,8 +263,21 @@ class TestList:
         self.write(scene, "\n")
         assert "did you mean 'list.txt'?" in refused(scene, ann_file="lists.txt")
         assert "lists no image" in refused(scene, ann_file="list.txt")
+        self.write(scene, "images/0.jpg\n")
+        told = refused(scene, ann_file="list.txt")
+        assert f"lists no image of {scene.images}: it says images/0.jpg; expected are" in told
         (scene.root / "list.txt").write_bytes(b"\xff\xfe\xff")
         assert "is not UTF-8" in refused(scene, ann_file="list.txt")
+
+    def test_lists_count_from_the_root(self, scene: Scene, tmp_path: Path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "mine").mkdir()
+        Path("mine/list.txt").write_text("0\n")
+        prefix = {"img_path": str(scene.images), "seg_map_path": str(scene.masks)}
+        options = {"data_root": "mine", "data_prefix": prefix}
+        assert len(scene.dataset(**options, ann_file="list.txt")) == 1
+        told = refused(scene, **options, ann_file="mine/list.txt")
+        assert "mine/list.txt does exist, but ann_file counts from data_root='mine'" in told
 
 
 class TestFiles:
@@ -384,6 +397,13 @@ class TestNumbering:
         assert dataset.metainfo["palette"] == tuple(colors)
         told = refused(scene, label_colors=[*colors[:2], (0, 0, 140)])
         assert "(0, 0, 142) (128 pixels, nearest (0, 0, 140) = car)" in told
+
+    def test_jpeg_is_told_even_where_its_values_fit(self, scene: Scene, monkeypatch):
+        (scene.masks / "0.png").unlink()
+        scene.add("0", stripes(1, 1), image=None, mask=".jpg")
+        for check in ("decode", "header"):
+            _, told = scene.said(monkeypatch, check=check, test_mode=True)
+            assert "1 label images are JPEG, which changes values on saving" in told
 
     def test_converted_cityscapes(self, tmp_path: Path):
         scene = Scene(tmp_path, 0)
