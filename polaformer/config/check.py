@@ -280,7 +280,7 @@ class _Check:
         train = self.plan.data.get("train")
         self._problems(examined.findings(train.images if train else None))
         if self.sizes and examined.step is not None:
-            self.plan.counted = segmentation.COUNTED
+            self.plan.counted = segmentation.counted_parts(model)
             self._sizes(model, examined.step)
 
     def _unread_maps(self, model: Any) -> None:

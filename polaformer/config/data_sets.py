@@ -20,6 +20,7 @@ from polaformer.errors import UserError
 
 _ROOTS = ("data_root", "root", "ann_file")
 SPLITS = ("train", "val", "test")
+_MASKS = "polaformer.SegmentationDataset"
 
 IMAGENET_IMAGES = {"train": 1_281_167, "val": 50_000}
 """Sizes of ImageNet-1K (ILSVRC 2012), to plan with where the data are not on this machine."""
@@ -29,6 +30,16 @@ COCO_IMAGES = {
     "instances_val2017.json": (5_000, 4_952),
 }
 """Images of COCO 2017, and those of them with objects."""
+
+MASK_IMAGES = {
+    "ade20k": (20_210, 2_000),
+    "cityscapes": (2_975, 500),
+    "voc2012": (1_464, 1_449),
+    "coco_stuff": (118_287, 5_000),
+}
+"""Known set of classes -> images with masks to train on and to validate: ADE20K's scene parsing
+benchmark (arXiv 1608.05442), Cityscapes' fine annotations (arXiv 1604.01685), the segmentation
+lists of Pascal VOC 2012, and COCO-Stuff on COCO 2017 (arXiv 1612.03716)."""
 
 
 @dataclass
@@ -112,7 +123,16 @@ def _asked(dataset: Mapping[str, Any]) -> tuple[str, ...]:
     """The classes that a data set's config names."""
     meta = dataset.get("metainfo")
     named = dataset.get("classes") or (meta.get("classes") if isinstance(meta, Mapping) else None)
-    return tuple(named or ())
+    return _known_set(named) if isinstance(named, str) else tuple(named or ())
+
+
+def _known_set(name: str) -> tuple[str, ...]:
+    """The classes of a set that segmentation data may name, or none."""
+    sets = getattr(inspect.getmodule(resolve(_MASKS, "DATASETS", None)), "class_set", None)
+    try:
+        return tuple(sets(name).classes) if sets is not None else ()
+    except UserError:
+        return ()
 
 
 def _published(dataset: Mapping[str, Any]) -> DataFound | None:
@@ -129,6 +149,8 @@ def _published(dataset: Mapping[str, Any]) -> DataFound | None:
         dropping = dataset.get("images_without_objects") == "drop" and not dataset.get("test_mode")
         if sizes is not None and not (names and dropping):
             images, names = sizes[dropping], names or coco_names()
+    elif str(dataset["type"]) == _MASKS and dataset.get("classes") in MASK_IMAGES:
+        images = MASK_IMAGES[dataset["classes"]][bool(dataset.get("test_mode"))]
     return None if images is None else DataFound(images, names, root_of(dataset), present=False)
 
 

@@ -69,7 +69,7 @@ def mismatches(model: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]:
         before = _out_width(necks[:index])
         yield from _width(f"model.neck.{index}", necks[index], before, "the neck before it gives")
     number = "model.neck.0.num_outs" if _listed(cfg, "neck") else "model.neck.num_outs"
-    width, strides = _out_width(necks), _strides(backbone, necks)
+    width, strides = _out_width(necks), fpn_strides(backbone, necks)
     for name in ("rpn_head", "bbox_head"):
         head = getattr(model, name, None)
         if head is not None:
@@ -110,7 +110,7 @@ def _neck(backbone: Any, neck: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]
     )
 
 
-def _strides(backbone: Any, necks: Sequence[Any]) -> list[int] | None:
+def fpn_strides(backbone: Any, necks: Sequence[Any]) -> list[int] | None:
     """Strides of the maps of an FPN, or None for necks of another make."""
     neck, *later = necks
     names = ("start_level", "backbone_end_level", "num_outs")

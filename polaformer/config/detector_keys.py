@@ -70,7 +70,10 @@ SEGMENTOR: dict[str, tuple[str, ...]] = {
 }
 """Models of mmseg 1.2.2 with ``decode_head``; points and subdivisions are PointRend's."""
 
-OWN_SEGMENTOR: dict[str, tuple[str, ...]] = {**SEGMENTOR, "train_cfg": (), "test_cfg": _WINDOWS}
+OWN_SEGMENTOR: dict[str, tuple[str, ...]] = {
+    **SEGMENTOR,
+    "test_cfg": (*_WINDOWS, "batch", "pixel_loss"),
+}
 """``polaformer.Segmentor``."""
 
 NUMBERS: dict[str, type] = {

@@ -181,6 +181,9 @@ def _typed(
         keys = replace(keys, names=(*keys.names, "convert_to_iter_based"))
     if kind == "FUNCTIONS":
         keys = replace(keys, required=())
+    inner = resolve(value.get("resize_type"), kind, context.scope) if kind == "TRANSFORMS" else None
+    if inner is not None:  # a choice of sizes hands its further keywords on to this one
+        keys = replace(keys, names=(*keys.names, *keywords_of(inner).names))
     popped = POPPED.get(next((p for p in reversed(path.split(".")) if not p.isdigit()), ""), ())
     if kind == "MODELS" and popped:
         keys = replace(keys, names=(*keys.names, *popped))

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from polaformer.config.detection import fpn_strides
 from polaformer.config.keys import Finding
-from polaformer.config.segmentation_heads import heads_in
+from polaformer.config.segmentation_heads import compares_as_usual, heads_in
 from polaformer.config.signatures import keywords_of, resolve
+from polaformer.config.trial import missing_arguments
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-COUNTED = "backbone, neck and decode head; auxiliary heads work in training only"
+COUNTED = "backbone, neck and decode head"
+COUNTED_WITHOUT = f"{COUNTED}; auxiliary heads work in training only"
 _SIDE = 128
 """Side of the image on which the sizes of the maps are found out."""
 
@@ -22,6 +25,11 @@ _SIDE = 128
 def is_segmentor(model: Any) -> bool:
     """Whether a model has the parts of mmseg's encoder-decoders."""
     return hasattr(model, "decode_head") and hasattr(model, "extract_feat")
+
+
+def counted_parts(model: Any) -> str:
+    """What the cost of a model covers, in words."""
+    return COUNTED_WITHOUT if modules_of(getattr(model, "auxiliary_head", None)) else COUNTED
 
 
 def modules_of(part: Any) -> list[Any]:
@@ -48,7 +56,34 @@ class Maps:
 
 
 def maps_of(backbone: Any, neck: Any) -> Maps | None:
-    """The maps of a backbone (and neck) on the meta device, or None where they cannot be made."""
+    """The maps of a backbone (and neck) on the meta device, or None where they cannot be made.
+
+    They are as declared, as by every backbone of ours, or else what comes out for an image.
+    """
+    name = type(backbone if neck is None else neck).__name__
+    indices = getattr(backbone, "out_indices", None)
+    if neck is None and isinstance(indices, Sequence):
+        name += f" with out_indices={tuple(indices)}"
+    found = _declared(backbone, neck) or _made(backbone, neck)
+    return None if found is None else Maps(*found, name)
+
+
+Declared = tuple[tuple[int, ...], tuple[int, ...]]
+"""Channels and strides."""
+
+
+def _declared(backbone: Any, neck: Any) -> Declared | None:
+    if not isinstance(getattr(backbone, "channels", None), tuple):
+        return None
+    if neck is None:
+        return backbone.channels, backbone.strides
+    strides, width = fpn_strides(backbone, [neck]), getattr(neck, "out_channels", None)
+    if strides is None or not isinstance(width, int):
+        return None
+    return (width,) * len(strides), tuple(strides)
+
+
+def _made(backbone: Any, neck: Any) -> Declared | None:
     import torch
 
     channels = getattr(backbone, "in_channels", 3)
@@ -62,12 +97,7 @@ def maps_of(backbone: Any, neck: Any) -> Maps | None:
         return None
     if not shapes or any(len(shape) != 4 for shape in shapes):
         return None
-    name = type(backbone if neck is None else neck).__name__
-    indices = getattr(backbone, "out_indices", None)
-    if neck is None and isinstance(indices, Sequence):
-        name += f" with out_indices={tuple(indices)}"
-    strides = tuple(round(_SIDE / shape[-1]) for shape in shapes)
-    return Maps(tuple(shape[1] for shape in shapes), strides, name)
+    return tuple(shape[1] for shape in shapes), tuple(round(_SIDE / s[-1]) for s in shapes)
 
 
 def head_mismatches(
@@ -77,12 +107,14 @@ def head_mismatches(
     for key, head in heads_in(model_cfg):
         target = resolve(head.get("type"), "MODELS", scope)
         takes = keywords_of(target).names if target is not None else ()
-        if "in_channels" in head and "in_index" in takes:
+        if "in_channels" not in head and "in_channels" not in missing_arguments(head, scope):
+            continue
+        if {"in_channels", "in_index"} <= set(takes):
             yield from _head(key, head, maps)
 
 
 def _head(key: str, head: Mapping[str, Any], maps: Maps) -> Iterator[Finding]:
-    number, given = len(maps.channels), head["in_channels"]
+    number, given = len(maps.channels), head.get("in_channels")
     chosen = head.get("in_index", -1)
     if isinstance(given, list | tuple) and isinstance(chosen, int):
         told = f"{chosen} is one map" if "in_index" in head else "missing"
@@ -102,7 +134,8 @@ def _head(key: str, head: Mapping[str, Any], maps: Maps) -> Iterator[Finding]:
     wanted: Any = channels if isinstance(chosen, list | tuple) else channels[0]
     if _plain(given) != wanted:
         read = f"of maps {indices}" if isinstance(wanted, list) else f"of map {chosen}"
-        text = f"{_plain(given)}, but {maps}; write in_channels={wanted}, those {read}"
+        told = "missing" if given is None else _plain(given)
+        text = f"{told}, but {maps}; write in_channels={wanted}, those {read}"
         yield Finding(f"{key}.in_channels", text)
     strides = [maps.strides[index] for index in indices]
     named = head.get("feature_strides")
@@ -227,6 +260,17 @@ def starved_norms(step: nn.Module, images: tuple[int, ...]) -> list[str]:
     return found
 
 
+def leaves_maps(model_cfg: Mapping[str, Any]) -> bool:
+    """Whether the heads' ``in_index``, taken together, leave out a map that there may be."""
+    read: set[Any] = set()
+    for _, head in heads_in(model_cfg):
+        chosen = head.get("in_index", -1)
+        read.update(chosen if isinstance(chosen, list | tuple) else [chosen])
+    indices = (model_cfg.get("backbone") or {}).get("out_indices")
+    number = len(indices) if isinstance(indices, list | tuple) else 4
+    return any(i not in read and i - number not in read for i in range(number))
+
+
 def unread(step: nn.Module, shape: tuple[int, ...]) -> list[str]:
     """Names of the trained parameters that no head's output depends on."""
     import torch
@@ -254,11 +298,15 @@ def loss_mistakes(model: Any, cfg: Mapping[str, Any]) -> Iterator[Finding]:
     keys = [key for key, _ in heads_in(cfg)]
     heads = [*modules_of(model.decode_head), *modules_of(getattr(model, "auxiliary_head", None))]
     for key, head in zip(keys, heads, strict=True):
-        method = getattr(type(head), "loss_by_feat", None)
-        if getattr(method, "__qualname__", "").startswith("BaseDecodeHead."):
+        if compares_as_usual(type(head)):
             told = _refused(head)
+            if told and any(type(one).__name__ in _OURS for one in modules_of(head.loss_decode)):
+                told += f"; polaformer.{_OURS['CrossEntropyLoss']} takes such masks"
             if told:
                 yield Finding(f"{key}.loss_decode", told)
+
+
+_OURS = {"CrossEntropyLoss": "PixelCrossEntropy"}
 
 
 def _refused(head: Any) -> str | None:

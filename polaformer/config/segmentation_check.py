@@ -9,7 +9,7 @@ from polaformer.config import segmentation, trial
 from polaformer.config.keys import Finding
 from polaformer.config.pipelines import kind_of
 from polaformer.config.rules import drops_last
-from polaformer.config.segmentation_heads import is_segmentation
+from polaformer.config.segmentation_heads import heads_in, is_segmentation
 
 
 def head_inputs(cfg: Mapping[str, Any], wrong: set[str]) -> Iterator[Finding]:
@@ -20,6 +20,11 @@ def head_inputs(cfg: Mapping[str, Any], wrong: set[str]) -> Iterator[Finding]:
     if not is_segmentation(cfg) or wrong & {"model", "model.backbone", "model.neck"}:
         return
     model, scope = cfg["model"], cfg.get("default_scope")
+    for key, head in heads_in(model):
+        missing = trial.missing_arguments(head, scope) if "num_classes" not in head else []
+        if "num_classes" in missing:
+            text = "missing; write the number, or classes = (…) at the top for all heads and data"
+            yield Finding(f"{key}.num_classes", text)
     backbone = trial.build_part(model.get("backbone"), "model.backbone", scope, wrong)
     if backbone is None:
         return
@@ -109,6 +114,8 @@ class Examined:
 
     def _unread(self) -> Iterator[Finding]:
         if self.cfg.get("find_unused_parameters") or not self.loader:
+            return
+        if self.processes == 1 and not segmentation.leaves_maps(self.cfg["model"]):
             return
         assert self.step is not None
         names = segmentation.unread(self.step, (2, *self.shape))

@@ -8,6 +8,7 @@ from typing import Any
 from polaformer.config.input_size import pair
 from polaformer.config.keys import Finding
 from polaformer.config.pipelines import crops_of, kind_of, typed
+from polaformer.config.signatures import resolve
 from polaformer.errors import did_you_mean
 
 MODES = ("whole", "slide")
@@ -35,14 +36,24 @@ def config_mistakes(cfg: Mapping[str, Any]) -> Iterator[Finding]:
         return
     model = cfg["model"]
     for key, head in heads_in(model):
-        yield from _classes(key, head)
-        yield from _weights(key, head)
+        if compares_as_usual(resolve(head.get("type"), "MODELS", cfg.get("default_scope"))):
+            yield from _classes(key, head)
+            yield from _weights(key, head)
         ignored = head.get("ignore_index", IGNORED)
         if ignored is not None and ignored != IGNORED:
             text = f"{ignored}, but what is to be ignored is {IGNORED} in every mask"
             yield Finding(f"{key}.ignore_index", f"{text}; leave ignore_index out")
     yield from _windows(model, crops_of(cfg, "train_dataloader"))
     yield from _preprocessor(model, cfg)
+
+
+def compares_as_usual(head_class: Any) -> bool:
+    """Whether a class of heads compares scores and masks as mmseg's base of all heads does.
+
+    Others may have more or other outputs than classes.
+    """
+    method = getattr(head_class, "loss_by_feat", None)
+    return getattr(method, "__qualname__", "").startswith("BaseDecodeHead.")
 
 
 def _classes(key: str, head: Mapping[str, Any]) -> Iterator[Finding]:
@@ -122,8 +133,9 @@ def _windows(
 
 
 def _positive(value: Any) -> tuple[int, int] | None:
-    """A pair of two positive numbers, or None."""
-    found = pair(value) if isinstance(value, list | tuple) and len(value) == 2 else None
+    """A height and a width of 1 and more, also from one number, or None."""
+    longer = isinstance(value, list | tuple) and len(value) != 2
+    found = None if longer else pair(value)
     return found if found and min(found) > 0 else None
 
 

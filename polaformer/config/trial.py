@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import logging
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
@@ -54,8 +55,20 @@ def build_part(part: Any, key: str, scope: str | None, wrong: set[str]) -> Any:
     return _try(part, key, scope, lenient=True)[0]
 
 
+def missing_arguments(part: Mapping[str, Any], scope: str | None) -> list[str]:
+    """Names of the arguments that a part of the model cannot be built without."""
+    try:
+        with quiet():
+            build_on_meta(part, scope)
+    except TypeError as error:
+        return re.findall(r"'(\w+)'", str(error)) if "required" in str(error) else []
+    except Exception:  # other mistakes are told where the whole model is built
+        return []
+    return []
+
+
 _INPUTS = ("in_channels", "in_index", "feature_strides")
-"""Keys of a segmentation head that depend on each other: without one of them no trial is fair."""
+"""Keys of necks and heads that depend on each other: without one of them no trial is fair."""
 
 
 def _try_parts(model_cfg: Mapping[str, Any], known: list[str], scope: str | None) -> list[Finding]:
@@ -67,7 +80,7 @@ def _try_parts(model_cfg: Mapping[str, Any], known: list[str], scope: str | None
     handed = {"in_channels": 8, "num_classes": classes if isinstance(classes, int) else 2}
     findings = []
     for name, part in cleaned.items():
-        if any(f"model.{name}.{last}" in known for last in _INPUTS) and "_head" in name:
+        if any(f"model.{name}.{last}" in known for last in _INPUTS):
             continue
         if isinstance(part, Mapping) and "type" in part and name not in untyped:
             given = {**handed, "num_classes": 1} if name == "rpn_head" else handed
