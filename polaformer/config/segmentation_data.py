@@ -46,8 +46,10 @@ def mask_loading(cfg: Mapping[str, Any]) -> Iterator[Finding]:
             yield from _after(steps, _RESIZING)
     if cfg.get("tta_pipeline") is not None:
         steps = list(steps_of("tta_pipeline", cfg["tta_pipeline"]))
+        tested = [data for loader, _, data in data_sets_in(cfg) if loader == "test_dataloader"]
+        ours = any(kind_of(data) == "SegmentationDataset" for data in tested)
         yield from _once(
-            "tta_pipeline", steps, True, "to compare with; add it before PackSegInputs"
+            "tta_pipeline", steps, ours, "to compare with; add it before PackSegInputs"
         )
         yield from _after(steps, _RESIZING | _TURNING)
 
