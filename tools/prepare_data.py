@@ -171,7 +171,12 @@ def _masks_options(parser: argparse.ArgumentParser) -> None:
 
 def _values(text: str) -> int | tuple[int, ...]:
     """A whole number, or several with commas between them."""
-    numbers = tuple(int(part) for part in text.split(","))
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is no whole number, nor several with commas between them (7,8)"
+        ) from None
     return numbers if len(numbers) > 1 else numbers[0]
 
 

@@ -185,7 +185,7 @@ def test_the_tool_writes_and_checks_digits(tmp_path):
     assert "no problems found" in checked.stdout
 
 
-@pytest.mark.parametrize("command", ["imagenet", "coco", "folder"])
+@pytest.mark.parametrize("command", ["imagenet", "coco", "folder", "ade20k", "masks"])
 def test_a_misspelt_option_is_named_even_where_it_is_required(command, capsys):
     parse_args = runpy.run_path(str(TOOL))["parse_args"]
     for words, told in (

@@ -34,11 +34,12 @@ def config_lines(
 
 
 def weight_line(weights: Sequence[float]) -> str:
-    """The loss with ``weights``, or where to read them if they are many."""
+    """The loss with ``weights`` as a statement, or where to read them if they are many."""
     if len(weights) > _WEIGHTS_UP_TO:
-        return "weights of the classes by median frequency: class_weight in classes.json"
+        return "class_weight in classes.json"
     shown = ", ".join(f"{weight:.4g}" for weight in weights)
-    return f'loss_decode=dict(type="polaformer.PixelCrossEntropy", class_weight=[{shown}])'
+    loss = f'dict(type="polaformer.PixelCrossEntropy", class_weight=[{shown}])'
+    return f"model = dict(decode_head=dict(loss_decode={loss}))"
 
 
 def _dataset(root: str, where: Where, options: Mapping[str, Any]) -> str:

@@ -152,7 +152,7 @@ def _why_wrong(data: bytes, seen: LabelFile, coding: LabelCoding) -> str:
     try:
         coding.decode(data)
     except BadLabels as error:
-        return str(error)
+        return str(error).replace(f"; allowed: {coding.rule}", "")  # told once for all files
     return ""
 
 

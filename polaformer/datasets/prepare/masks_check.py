@@ -90,7 +90,7 @@ def check_masks(
     pixels.splits = {one.where.title: one.classes for one in looked if one.classes is not None}
     tell_classes(report, pixels)
     written = _written(arguments)
-    _tell_config(report, splits, given.class_set or names, written)
+    _tell_config(report, splits, looked, given.class_set or names, written)
     return report
 
 
@@ -223,7 +223,7 @@ def _propose(
     pixels.splits = {one.where.title: _of_raw(one, proposal) for one in looked}
     tell_classes(report, pixels)
     report.lines += ["", "The classes have no names yet: those below stand in for yours, in order."]
-    _tell_config(report, splits, proposal.names, _written(proposal.options))
+    _tell_config(report, splits, looked, proposal.names, _written(proposal.options))
 
 
 def _merged(looked: Sequence[Looked]) -> dict[Raw, RawCount]:
@@ -299,14 +299,12 @@ def _written(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _tell_config(
     report: MaskReport,
     splits: Sequence[Where],
+    looked: Sequence[Looked],
     classes: Sequence[str] | str,
     arguments: Mapping[str, Any],
 ) -> None:
     lines = config_lines(splits, classes, arguments)
     report.lines += ["", "In a config, over any recipe of configs/segmentation:", *lines]
-    if report.classes is not None:
-        report.lines += [
-            "",
-            "Against unequal shares:",
-            weight_line(report.classes.weights().tolist()),
-        ]
+    if report.classes is not None and not any(one.unknown for one in looked):
+        weights = weight_line(report.classes.weights().tolist())
+        report.lines += ["", "Weights against unequal shares, by median frequency:", weights]
