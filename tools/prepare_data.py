@@ -116,9 +116,11 @@ def _ade20k_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _masks_options(parser: argparse.ArgumentParser) -> None:
-    folders = ("IMAGES MASKS", "VAL_IMAGES VAL_MASKS")
     parser.add_argument(
-        "folders", nargs="*", metavar=folders, help="images and label images, paired by name"
+        "folders",
+        nargs="*",
+        metavar="FOLDER",
+        help="IMAGES MASKS, or IMAGES MASKS VAL_IMAGES VAL_MASKS; files pair by name",
     )
     parser.add_argument("--check", nargs="*", metavar="FOLDER", help="the same folders")
     parser.add_argument(

@@ -196,3 +196,12 @@ def test_a_misspelt_option_is_named_even_where_it_is_required(command, capsys):
             parse_args([command, *words])
         assert caught.value.code == 2
         assert told in capsys.readouterr().err
+
+
+def test_every_command_has_a_help(capsys):
+    tool = runpy.run_path(str(TOOL))
+    for command in tool["COMMANDS"]:
+        with pytest.raises(SystemExit) as caught:
+            tool["parse_args"]([command, "--help"])
+        assert caught.value.code == 0
+        assert f"usage: prepare_data.py {command}" in capsys.readouterr().out
