@@ -203,15 +203,19 @@ def _draw_measures(axes: Axes, panel: Panel) -> None:
         [best[1]], [best[0]], "o", markersize=9, markerfacecolor="none", color=WRONG, linestyle="",
         label=named, clip_on=False, zorder=3,
     )  # fmt: skip
+    bottom, top = axes.get_ylim()
     if len(panel.curves) < 4:
         axes.legend(frameon=False, fontsize=8, markerscale=0.6)
-        return
-    bottom, top = axes.get_ylim()
-    axes.set_ylim(bottom, top + 0.4 * (top - bottom))  # room for the names above the curves
-    axes.legend(
-        frameon=False, fontsize=7, markerscale=0.6, loc="upper left", ncols=2,
-        handlelength=1.5, columnspacing=1.0,
-    )  # fmt: skip
+    else:
+        top += 0.4 * (top - bottom)  # room for the names above the curves
+        axes.set_ylim(bottom, top)
+        axes.legend(
+            frameon=False, fontsize=7, markerscale=0.6, loc="upper left", ncols=2,
+            handlelength=1.5, columnspacing=1.0,
+        )  # fmt: skip
+    if in_percent(base):
+        axes.set_yticks([tick for tick in axes.get_yticks() if bottom <= tick <= 100])
+        axes.set_ylim(bottom, top)
 
 
 def _with_percent(key: str, value: float) -> str:

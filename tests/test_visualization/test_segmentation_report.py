@@ -86,6 +86,7 @@ def test_curves_over_iterations(segmentation_run: Path, monkeypatch: pytest.Monk
     assert {axes.get_xlabel() for axes in panels} == {"iteration"}
     assert list(panels[0].lines[0].get_xdata()) == list(range(100, 900, 100))
     assert list(panels[0].lines[1].get_xdata()) == [400, 800]
+    assert max(panels[2].get_yticks()) <= 100 < panels[2].get_ylim()[1]
     named = [text.get_text() for text in panels[2].get_legend().get_texts()]
     assert named == ["mIoU", "mAcc", "aAcc", "mDice", "best 60.00 %, iteration 800"]
 

@@ -91,7 +91,8 @@ class PictureHook(Hook):
     def after_val_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Write the picture of this validation."""
         unit, step = _step(runner)
-        self._draw(runner, f"{unit}_{step}", f"{unit} {step}", metrics)
+        name = "iteration" if unit == "iter" else unit
+        self._draw(runner, f"{unit}_{step}", f"{name} {step}", metrics)
 
     def after_test_epoch(self, runner: Any, metrics: dict | None = None) -> None:
         """Write the picture of the test."""
