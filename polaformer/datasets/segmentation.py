@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from mmengine.logging import print_log
 
-from polaformer.datasets.class_sets import IGNORED, ClassSet, Color, class_set
-from polaformer.datasets.coco_classes import asked_classes
+from polaformer.datasets.class_sets import IGNORED, Color
 from polaformer.datasets.coco_pictures import Pictures, existing_folder
 from polaformer.datasets.decode import BadImage, upright_size
 from polaformer.datasets.fetching import FetchingDataset, file_size, one_of
@@ -31,11 +30,11 @@ from polaformer.datasets.mask_checks import (
 )
 from polaformer.datasets.mask_pairs import Pairs, find_pairs
 from polaformer.datasets.mask_pipeline import check_mask_loading
+from polaformer.datasets.segmentation_options import checked_folders, named_classes
 from polaformer.datasets.sources import FolderReader, PackedNames, printable
 from polaformer.errors import UserError
 from polaformer.registry import DATASETS
 
-_FOLDERS = {"img_path": "images/training", "seg_map_path": "annotations/training"}
 _SIZES_IN_FINGERPRINT = 100_000
 _MAX_NAMED = 50
 _REMEDY = "mend or remove them, or train on the rest with on_error='skip'"
@@ -105,7 +104,7 @@ class SegmentationDataset(FetchingDataset):
         one_of("on_error", on_error, ("stop", "skip"))
         check = "none" if check is None else check
         one_of("check", check, ("auto", "decode", "header", "none"))
-        known, names = _named_classes(classes, metainfo)
+        known, names = named_classes(classes, metainfo)
         self.on_error = on_error
         self.check = check
         self.check_limit = check_limit
@@ -134,7 +133,7 @@ class SegmentationDataset(FetchingDataset):
             ann_file=self._given_file,
             metainfo={**(metainfo or {}), "classes": names, "palette": colors},
             data_root=os.path.expanduser(data_root or ""),
-            data_prefix=_checked_prefix(data_prefix, test_mode),
+            data_prefix=checked_folders(data_prefix, test_mode),
             pipeline=list(pipeline),
             test_mode=test_mode,
         )
@@ -313,42 +312,6 @@ class SegmentationDataset(FetchingDataset):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.where}: {self.summary()})"
-
-
-def _named_classes(
-    classes: Any, metainfo: Mapping[str, Any] | None
-) -> tuple[ClassSet | None, tuple[str, ...]]:
-    within = (metainfo or {}).get("classes")
-    given = within if classes is None else classes
-    if isinstance(given, str):
-        known = class_set(given)
-        return known, known.classes
-    names = asked_classes(classes, metainfo)
-    if names is None:
-        raise UserError(
-            "SegmentationDataset needs classes: names in the order of their indices, or one of "
-            "'ade20k', 'cityscapes', 'voc2012', 'coco_stuff'"
-        )
-    return None, names
-
-
-def _checked_prefix(
-    data_prefix: Mapping[str, str | None] | None, test_mode: bool
-) -> dict[str, str]:
-    """The two folders with '~' resolved, without a seg_map_path of None; or UserError."""
-    given = _FOLDERS if data_prefix is None else data_prefix
-    shape = "dict(img_path='folder of the images', seg_map_path='folder of the label images')"
-    if not isinstance(given, Mapping) or set(given) - set(_FOLDERS):
-        raise UserError(f"data_prefix={data_prefix!r} must be {shape}")
-    missing = [key for key in _FOLDERS if key not in given]
-    if missing:
-        raise UserError(f"data_prefix={dict(given)!r} lacks {missing[0]}: {shape}")
-    if given["seg_map_path"] is None and not test_mode:
-        raise UserError("data_prefix: seg_map_path=None trains on nothing; name the folder")
-    wrong = [k for k, v in given.items() if not isinstance(v, str | os.PathLike | None)]
-    if wrong or given["img_path"] is None:
-        raise UserError(f"data_prefix={dict(given)!r} must be {shape}")
-    return {k: os.path.expanduser(v) for k, v in given.items() if v is not None}
 
 
 def _lines(told: Sequence[tuple[str, str]]) -> str:
