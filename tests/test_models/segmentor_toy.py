@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from mmengine.registry import MODELS
 from mmengine.structures import PixelData
@@ -81,3 +83,18 @@ def truths(count: int, height: int, width: int, classes: int = CLASSES) -> list[
     made = torch.randint(0, classes, (count, height, width), generator=generator)
     made[:, : height // 8] = 255
     return list(made)
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """The most bytes of tensors alive at once that ``work`` allocated, by torch's profiler."""
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as run:
+        kept = work()
+    del kept
+    events = [e for e in run.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from segmentor_toy import peak_bytes
 from torch import Tensor
 
 from polaformer.models import segmentation_inference as inference
@@ -219,21 +220,6 @@ def test_half_type_logits_are_widened_before_they_are_interpolated():
     logits = random_maps(CLASSES, 4, 4).bfloat16()
     found = rows_of_view(WholeLogits(logits, (16, 16), False), View((16, 16)), 0, 16)
     torch.testing.assert_close(found, resize(logits.float(), (16, 16), False))
-
-
-def peak_bytes(work) -> int:
-    """The most bytes of tensors alive at once that ``work`` allocated, by torch's profiler."""
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as run:
-        kept = work()
-    del kept
-    events = [e for e in run.profiler.kineto_results.events() if e.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
 
 
 def test_no_full_map_of_all_classes_is_held(monkeypatch):

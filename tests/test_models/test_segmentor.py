@@ -8,7 +8,7 @@ import pytest
 import torch
 from mmengine.config import ConfigDict
 from mmengine.registry import MODELS
-from segmentor_toy import CLASSES, aux, build, config, sample, truths
+from segmentor_toy import CLASSES, aux, build, config, peak_bytes, sample, truths
 from torch import Tensor
 
 from polaformer.errors import UserError
@@ -223,6 +223,24 @@ def test_a_head_that_predicts_in_its_own_way_is_asked(mmseg):
     (found,) = model(images(1, 64, 64), mode="predict")
     moved = (plain.pred_sem_seg.data + 1) % CLASSES
     assert (found.pred_sem_seg.data == moved).float().mean() > 0.999
+
+
+def test_memory_of_large_images(mmseg, monkeypatch):
+    """80 classes: windows cost what one row of them costs, whole images a sum for each pixel."""
+    monkeypatch.setattr(inference, "STRIP_NUMBERS", 2**16)
+
+    def peak(height: int, **test_cfg) -> int:
+        model = build(config(80, test_cfg=test_cfg))
+        image = images(1, height, 64)
+        return peak_bytes(lambda: model(image, mode="predict"))
+
+    pixels = 128 * 64
+    slide = dict(mode="slide", crop_size=(64, 64), stride=(64, 64))
+    labels = 3 * pixels
+    assert peak(512, **slide) - peak(128, **slide) <= 1.1 * labels
+    whole = peak(128, mode="whole"), peak(512, mode="whole")
+    assert whole[1] < 4.1 * whole[0], "growth beyond linear"
+    assert whole[1] < 4 * pixels * 80 * 4, "as much as the logits of all classes at full size"
 
 
 def test_training_without_truth(mmseg):
