@@ -79,7 +79,7 @@ def _replay(runner: Any, schedulers: list[Any], steps: list[int], fresh: list[di
         for name in names:
             group.update({key: values[key] for key in (name, f"initial_{name}") if key in values})
     left = dict(zip(schedulers, steps, strict=True))
-    length = len(runner.train_dataloader)
+    length = max(len(runner.train_dataloader), 1)  # an endless stream may have no whole pass
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of steps without one of the optimiser
         for iteration in range(1, runner.iter + 1):

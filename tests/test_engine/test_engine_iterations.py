@@ -12,6 +12,7 @@ from engine_toy import iterations, read_lines, run_toy, toy_config, weights_of
 from mmengine.hooks import Hook
 from test_engine_loop import run_processes
 
+from polaformer.engine.hooks.health import TrainingDiverged
 from polaformer.engine.hooks.interrupt import Interrupted
 from polaformer.engine.runner import Runner
 from polaformer.errors import UserError
@@ -169,6 +170,13 @@ def test_what_follows_the_loop(tmp_path, capsys):
     assert (meta["epoch"], meta["iter"], meta["samples_in_epoch"]) == (0, 14, 28)
 
 
+def test_bad_steps_in_a_row_are_placed_among_the_iterations(tmp_path):
+    """Under a progress bar, whose unit is the iteration too."""
+    changes = iterations(36, default_hooks={"progress": {"enabled": True}})
+    with pytest.raises(TrainingDiverged, match=r"stopped at iteration 17 \(of 36\): 10 steps"):
+        run_toy(tmp_path, **changes, **{"model.poison": list(range(8, 36))})
+
+
 def test_an_end_that_is_no_multiple_is_validated_and_saved(tmp_path):
     """Before ``val_begin`` nothing is validated."""
     loop = {"_delete_": True, "by_epoch": False, "max_iters": 10, "val_interval": 3, "val_begin": 6}
@@ -197,7 +205,8 @@ def test_another_batch_size_continues_after_the_samples_that_were_seen(tmp_path,
     whole = traced(tmp_path / "a.txt")
     run_toy(tmp_path / "a", **iterations(12, **whole))
     run_toy(tmp_path / "b", **iterations(6))
-    more = {"train_dataloader.batch_size": 3, **traced(tmp_path / "b.txt")}
+    stream = {"train_dataloader.batch_size": 3, "train_dataloader.drop_last": True}
+    more = {**stream, **traced(tmp_path / "b.txt")}
     for end in (8, 10):  # a second resumption counts from the first
         run_toy(tmp_path / "b", resume=True, **iterations(end, **more))
     assert "written with 2 images per step, now there are 3" in capsys.readouterr().out
