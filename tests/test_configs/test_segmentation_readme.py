@@ -199,6 +199,15 @@ def test_losses_for_rare_classes_learn(words, classes, names, own, monkeypatch):
     assert unused == []
 
 
+def test_edges_beside_classes_of_ones_own(own, monkeypatch):
+    body = fragment("STDCHead").replace("        num_classes=2,\n", "")
+    model = small_model(f'{body}\nclasses = ("background", "road", "car")\n', own, monkeypatch)
+    assert model.num_classes == 3
+    found = losses(model, 3)
+    assert torch.isfinite(found["aux.loss_ce"])
+    assert torch.isfinite(found["aux.loss_dice"])
+
+
 def test_weights_of_the_classes_reach_the_loss(own, monkeypatch):
     model = small_model(fragment("class_weight="), own, monkeypatch)
     assert list(model.decode_head.loss_decode.class_weight) == [0.3, 1.0, 3.0]
