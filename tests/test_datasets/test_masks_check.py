@@ -217,6 +217,11 @@ def test_black_files_among_coloured_ones_are_black(tmp_path):
     assert len(built(report)) == 2
 
 
+def test_gray_files_among_coloured_ones_are_a_problem(tmp_path):
+    folders = write(tmp_path, "train", {"a": columns(0, 1, 2), "b": columns((0, 0, 0), ROAD)})
+    assert told(check_masks(folders).problems, "gray label images among coloured ones: 1 (a.png)")
+
+
 def test_colours_of_voc_come_in_its_order(tmp_path):
     mask = columns(voc_color(2), voc_color(2), voc_color(1), voc_color(0))
     report = check_masks(write(tmp_path, "train", {"a": mask}))
@@ -287,7 +292,7 @@ def test_masks_saved_as_jpeg_are_recognised(tmp_path):
     Image.fromarray(mask).save(Path(folders[1]) / "a.jpg", quality=60)
     noisy(ROAD, 0, (96, 96)).save(Path(folders[0]) / "a.png")
     report = check_masks(folders)
-    assert told(report.problems, "colours, and only", "JPEG")
+    assert told(report.problems, "colours, and only", "JPEG", "ignore_colors='rest'")
     assert told(report.notes, "changes values on saving", "a.jpg")
 
 
@@ -308,6 +313,12 @@ def test_photographs_in_place_of_masks_are_seen(tmp_path):
     noisy(ROAD, 1, (128, 128)).save(Path(folders[0]) / "a.png")
     report = check_masks(folders)
     assert told(report.problems, "look like photographs", "swapped", "a.png")
+    folders = write(tmp_path, "more", {"a": columns(0, 1), "b": columns(0, 1, 2)})
+    noisy(ROAD, 1, (128, 128)).save(Path(folders[1]) / "a.png")
+    report = check_masks(folders, MaskOptions(classes=("x", "y", "z")))
+    assert told(report.problems, "photographs", "a.png")
+    assert report.classes is not None
+    assert report.classes.splits["files"].pixels.tolist() == [96, 96, 96]
 
 
 def test_suffixes_and_subfolders_pair_and_are_in_the_lines(tmp_path):

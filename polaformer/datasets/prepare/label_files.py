@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from polaformer.datasets.class_sets import IGNORED, Color
-from polaformer.datasets.decode import opened, upright_size
+from polaformer.datasets.decode import decoding, opened, upright_size
 from polaformer.datasets.integrity import Size
 from polaformer.datasets.label_maps import BadLabels, LabelCoding
 
@@ -35,18 +36,23 @@ _DEPTHS = {
 
 @dataclass(frozen=True)
 class LabelFile:
-    """Size (width, height), encoding in words, and the pixels of every value or colour."""
+    """Size (width, height), encoding in words, and the pixels of every value or colour.
+
+    ``is_picture`` tells that there are too many of them for classes; then they are not counted.
+    """
 
     size: Size
     encoding: str
     lossy: bool
     colored: bool
     pixels: Mapping[Raw, int]
+    is_picture: bool = False
 
     @property
-    def is_picture(self) -> bool:
-        """Whether there are too many values for classes."""
-        return len(self.pixels) > MOST_VALUES
+    def is_gray(self) -> bool:
+        """Whether this cannot be a file of colours that happens to be black and white."""
+        other = any(value not in (0, 255) for value in self.pixels)
+        return not self.colored and other and ("gray" in self.encoding or "32" in self.encoding)
 
 
 def look_at_labels(data: bytes, colored: bool = False) -> LabelFile:
@@ -59,14 +65,38 @@ def look_at_labels(data: bytes, colored: bool = False) -> LabelFile:
     with opened(data) as image:
         kind, mode = str(image.format), image.mode
     encoding = f"{kind}, {_DEPTHS.get(mode, '16 or 32 bits' if mode.startswith('I') else mode)}"
+    pixels, colored = _pixels_of(data, mode, size, colored)
+    many = pixels is None or len(pixels) > MOST_VALUES
+    kept = {} if pixels is None or many else pixels
+    return LabelFile(size, encoding, kind in LOSSY, colored, kept, many)
+
+
+def _pixels_of(
+    data: bytes, mode: str, size: Size, colored: bool
+) -> tuple[Mapping[Raw, int] | None, bool]:
+    """Pixels of every value or colour (None: too many), and whether these are colours."""
+    if mode in ("RGB", "RGBA"):
+        colors = _colors(data)
+        if colored or colors is None or any(len(set(color)) > 1 for color in colors):
+            return cast("Mapping[Raw, int] | None", colors), True
+        return {color[0]: count for color, count in colors.items()}, False
     pixels, refused = (None, None) if colored else _counted(_NO_VALUES, data)
-    if pixels is None:
-        try:
-            pixels = _counted(_NO_COLORS, data)[0] or {_MARK: size[0] * size[1]}
-        except BadLabels as error:
-            raise refused or error from None
-        colored = True
-    return LabelFile(size, encoding, kind in LOSSY, colored, pixels)
+    if pixels is not None:
+        return pixels, False
+    try:
+        return _counted(_NO_COLORS, data)[0] or {_MARK: size[0] * size[1]}, True
+    except BadLabels as error:
+        raise refused or error from None
+
+
+def _colors(data: bytes) -> dict[Color, int] | None:
+    """Pixels of every colour, whatever its transparency; None if there are too many.
+
+    A photograph has millions, which a dictionary would hold at a gigabyte.
+    """
+    with opened(data) as image, decoding():
+        found = image.convert("RGB").getcolors(MOST_VALUES)
+    return None if found is None else {cast("Color", color): count for count, color in found}
 
 
 def _counted(

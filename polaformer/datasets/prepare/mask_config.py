@@ -15,7 +15,7 @@ _WEIGHTS_UP_TO = 30
 def config_lines(
     splits: Sequence[Where], classes: Sequence[str] | str, options: Mapping[str, Any]
 ) -> list[str]:
-    """``classes``, the training and the validation data set, as statements over any recipe.
+    """``classes``, the training and the validation data set, as statements over a recipe.
 
     Where only one split is known, the validation folders are guessed by name.
     """
@@ -38,7 +38,7 @@ def weight_line(weights: Sequence[float]) -> str:
     if len(weights) > _WEIGHTS_UP_TO:
         return "class_weight in classes.json"
     shown = ", ".join(f"{weight:.4g}" for weight in weights)
-    loss = f'dict(type="polaformer.PixelCrossEntropy", class_weight=[{shown}])'
+    loss = f'dict(_delete_=True, type="polaformer.PixelCrossEntropy", class_weight=[{shown}])'
     return f"model = dict(decode_head=dict(loss_decode={loss}))"
 
 

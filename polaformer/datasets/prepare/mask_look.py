@@ -71,6 +71,7 @@ class Looked:
     pictures: list[str] = field(default_factory=list)
     lossy: list[str] = field(default_factory=list)
     colored: list[str] = field(default_factory=list)
+    gray: list[str] = field(default_factory=list)
     encodings: Counter[str] = field(default_factory=Counter)
     raw: dict[Raw, RawCount] = field(default_factory=dict)
     unknown: Counter[Raw] = field(default_factory=Counter)
@@ -146,6 +147,8 @@ def _look_at_masks(
 
 def _why_wrong(data: bytes, seen: LabelFile, coding: LabelCoding) -> str:
     """Why training would refuse the file, or ''."""
+    if seen.is_picture:
+        return ""  # said of all such files together
     known = coding.colors if coding.colors is not None else coding.values
     if seen.colored == (coding.colors is not None) and all(raw in known for raw in seen.pixels):
         return ""
@@ -160,11 +163,13 @@ def _merge(found: Looked, name: str, seen: LabelFile, coding: LabelCoding | None
     found.encodings[seen.encoding] += 1
     if seen.lossy:
         found.lossy.append(name)
+    if seen.is_picture:
+        found.pictures.append(name)
+        return
     if seen.colored:
         found.colored.append(name)
-    if seen.is_picture:
-        found.pictures.append(f"{name}: {len(seen.pixels):,} different")
-        return
+    elif seen.is_gray:
+        found.gray.append(name)
     area = sum(seen.pixels.values())
     found.values_seen += len(seen.pixels)
     for raw, pixels in seen.pixels.items():
@@ -213,6 +218,11 @@ def findings(found: Looked) -> list[Finding]:
             "the two folders swapped?)",
             len(found.pictures),
             found.pictures,
+        ),
+        Finding(
+            "gray label images among coloured ones",
+            len(found.gray) if found.colored and found.classes is None else 0,
+            found.gray,
         ),
         Finding(
             "label images in a format that changes values on saving (take PNG)",

@@ -304,7 +304,7 @@ def _tell_config(
     arguments: Mapping[str, Any],
 ) -> None:
     lines = config_lines(splits, classes, arguments)
-    report.lines += ["", "In a config, over any recipe of configs/segmentation:", *lines]
+    report.lines += ["", "In a config, over a recipe for ADE20K in configs/segmentation:", *lines]
     if report.classes is not None and not any(one.unknown for one in looked):
         weights = weight_line(report.classes.weights().tolist())
         report.lines += ["", "Weights against unequal shares, by median frequency:", weights]
