@@ -16,6 +16,7 @@ from segmentation_toy import (
     tool_in_processes,
     validated,
 )
+from torch import nn
 
 from polaformer.checkpoint import CheckpointError, load_weights
 from polaformer.registry import MODELS
@@ -61,21 +62,25 @@ def test_the_same_classes_in_another_order_are_refused(trained, tmp_path, capfd)
     assert "trained on other classes: 3 (background, box, bar) there" in ended.err
 
 
-def test_the_file_of_a_segmentor_is_named_where_it_does_not_fit(trained):
-    """Given whole to a classifier with another backbone, and to one with the same."""
+def test_the_file_of_a_segmentor_given_to_a_classifier_is_named(trained):
+    """The same backbone may be taken, and the report says from what; another one stops."""
     _, folder = trained
-    for kind in ("polaformer.PolaSwin", "polaformer.PolaPVT"):
-        model = MODELS.build(
-            dict(
-                type="polaformer.ImageClassifier",
-                backbone=dict(type=kind, arch="nano", img_size=64),
-                head=dict(type="polaformer.LinearHead", num_classes=3),
-            )
+    told = "the file is of a model of type Segmentor, the config builds a ImageClassifier"
+    report = load_weights(classifier("polaformer.PolaPVT"), folder / "iter_20.pth")
+    assert report.other_kind == told
+    assert (report.scope, report.loaded == report.total) == ("backbone", True)
+    with pytest.raises(CheckpointError, match=told):
+        load_weights(classifier("polaformer.PolaSwin"), folder / "iter_20.pth")
+
+
+def classifier(backbone: str) -> nn.Module:
+    return MODELS.build(
+        dict(
+            type="polaformer.ImageClassifier",
+            backbone=dict(type=backbone, arch="nano", img_size=64),
+            head=dict(type="polaformer.LinearHead", num_classes=3),
         )
-        with pytest.raises(CheckpointError) as error:
-            load_weights(model, folder / "iter_20.pth", min_match=1.0)
-        told = "the file is of a model of type Segmentor, the config builds a ImageClassifier"
-        assert told in str(error.value)
+    )
 
 
 RAW = [[0, 1, 1, 2], [2, 3, 255, 1]]
