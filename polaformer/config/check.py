@@ -19,11 +19,12 @@ from polaformer.config import (
     segmentation,
     segmentation_data,
     segmentation_heads,
+    segmentation_step,
     tasks,
     trial,
 )
-from polaformer.config.data_sets import SPLITS, find_data, forget_listings
-from polaformer.config.input_size import largest_size, padded, pair
+from polaformer.config.data_sets import find_data, forget_listings
+from polaformer.config.input_size import training_size
 from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.load import (
     CLI,
@@ -276,11 +277,11 @@ class _Check:
             self._sizes(model)
 
     def _segmentor(self, model: Any) -> None:
-        examined = Examined(self.cfg, model, self._input_size(model), self.processes)
+        examined = Examined(self.cfg, model, training_size(self.cfg, model), self.processes)
         train = self.plan.data.get("train")
         self._problems(examined.findings(train.images if train else None))
         if self.sizes and examined.step is not None:
-            self.plan.counted = segmentation.counted_parts(model)
+            self.plan.counted = segmentation_step.counted_parts(model)
             self._sizes(model, examined.step)
 
     def _unread_maps(self, model: Any) -> None:
@@ -301,7 +302,7 @@ class _Check:
 
     def _sizes(self, model: Any, counted: Any = None) -> None:
         wrapper = self._dict("optim_wrapper")
-        size = self._input_size(model)
+        size = training_size(self.cfg, model)
         if detection.is_detector(model):
             self.plan.counted = detection.counted_parts(model)
             counted = detection.dense_parts(model)
@@ -316,20 +317,6 @@ class _Check:
         averaged = any("EMA" in str(h.get("type")) for h in self.cfg.get("custom_hooks") or [])
         per_weight = states_per_weight(optimizer) if not self._touched("optim_wrapper") else 0
         self.plan.memory = training_memory(cost, self.plan.steps.batch_size, per_weight, averaged)
-
-    def _input_size(self, model: Any) -> tuple[int, int]:
-        """Height and width that the model is trained on."""
-        filling: Any = getattr(model, "data_preprocessor", None)
-        divisor = getattr(filling, "pad_size_divisor", None) or getattr(filling, "size_divisor", 1)
-        divisor, least = divisor or 1, pair(getattr(filling, "size", None)) or (1, 1)
-        for split in SPLITS:
-            dataset = self._dict(f"{split}_dataloader").get("dataset")
-            steps = dataset.get("pipeline", dataset.get("transforms")) if dataset else None
-            size = largest_size(steps)
-            if size is not None:
-                return padded((max(size[0], least[0]), max(size[1], least[1])), divisor)
-        size = (self.cfg["model"].get("backbone") or {}).get("img_size", 224)
-        return padded((size, size) if isinstance(size, int) else (size[0], size[1]), divisor)
 
 
 _PARTS = (

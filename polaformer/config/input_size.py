@@ -21,6 +21,26 @@ def largest_size(steps: Any) -> Size | None:
     return _after(steps, None)
 
 
+def training_size(cfg: Mapping[str, Any], model: Any) -> Size:
+    """Height and width of the images that a built model is trained on.
+
+    Without training data they are those of validation or test, and where all are open the size
+    that the backbone names.
+    """
+    filling: Any = getattr(model, "data_preprocessor", None)
+    divisor = getattr(filling, "pad_size_divisor", None) or getattr(filling, "size_divisor", None)
+    least = pair(getattr(filling, "size", None)) or (1, 1)
+    for split in ("train", "val", "test"):
+        loader = cfg.get(f"{split}_dataloader")
+        dataset = loader.get("dataset") if isinstance(loader, Mapping) else None
+        steps = dataset.get("pipeline", dataset.get("transforms")) if dataset else None
+        size = largest_size(steps)
+        if size is not None:
+            return padded((max(size[0], least[0]), max(size[1], least[1])), divisor or 1)
+    named = pair((cfg["model"].get("backbone") or {}).get("img_size", 224)) or (224, 224)
+    return padded(named, divisor or 1)
+
+
 def padded(size: Size, divisor: int) -> Size:
     """``size`` filled up to multiples of ``divisor``."""
     high, wide = (-(-side // divisor) * divisor for side in size)

@@ -72,13 +72,14 @@ def _one(key: str, entry: Mapping[str, Any], total: int) -> Iterator[Finding]:
     rising = kind_of(entry).startswith(("LinearLR", "ConstantLR"))
     end, begin = entry.get("end"), entry.get("begin", 0)
     warm = entry.get("warmup_iters")
-    if rising and isinstance(end, int) and end > total:
+    over = isinstance(end, int) and end > total
+    if rising and over:
         text = f"warm-up of {end} iterations, but training ends after {total}: never the full rate"
         yield Finding(f"{key}.end", text)
     elif isinstance(begin, int) and begin >= total:
         text = f"{begin}: never starts within {total} iterations"
         yield Finding(f"{key}.begin", text, note=True)
-    elif isinstance(end, int) and end > total:
+    elif over:
         text = f"{end}, but training ends after {total} iterations: the schedule is cut off"
         yield Finding(f"{key}.end", text, note=True)
     if isinstance(warm, int) and warm > total // 10:
@@ -96,8 +97,9 @@ def _one(key: str, entry: Mapping[str, Any], total: int) -> Iterator[Finding]:
 def _last(entries: list[tuple[str, Mapping[str, Any]]], total: int) -> Iterator[Finding]:
     """Where the last schedule that ends by itself leaves the rate alone too early."""
     falling = [e for e in entries if not kind_of(e[1]).startswith(("LinearLR", "ConstantLR"))]
-    ends = [(entry.get("end"), key) for key, entry in falling]
-    if not ends or any(not isinstance(end, int) for end, _ in ends):
+    given = [(entry.get("end"), key) for key, entry in falling]
+    ends = [(end, key) for end, key in given if isinstance(end, int)]
+    if not ends or len(ends) < len(given):
         return
     end, key = max(ends)
     if end < total:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from polaformer.config import segmentation, trial
+from polaformer.config import segmentation, segmentation_step, trial
 from polaformer.config.keys import Finding
 from polaformer.config.pipelines import kind_of
 from polaformer.config.rules import drops_last
@@ -58,9 +58,9 @@ class Examined:
         from mmengine.model import revert_sync_batchnorm
 
         self.cfg, self.size, self.processes = cfg, size, processes
-        self.synchronised = segmentation.synchronised(model)
+        self.synchronised = segmentation_step.synchronised(model)
         self.model = revert_sync_batchnorm(model)
-        self.step = segmentation.one_by_one(self.model)
+        self.step = segmentation_step.one_by_one(self.model)
         loader = cfg.get("train_dataloader")
         self.loader: Mapping[str, Any] = loader if isinstance(loader, Mapping) else {}
         self.shape = (getattr(self.model.backbone, "in_channels", 3), *size)
@@ -69,7 +69,7 @@ class Examined:
         """All of them; ``images`` is the number of the training data, if known."""
         yield from self._synchronised()
         if self.loader:
-            yield from segmentation.loss_mistakes(self.model, self.cfg["model"])
+            yield from segmentation_step.loss_mistakes(self.model, self.cfg["model"])
         if self.step is not None:
             try:
                 yield from self._starved(images)
@@ -98,7 +98,7 @@ class Examined:
         if batch != 1 and not rest:
             return
         assert self.step is not None
-        starved = segmentation.starved_norms(self.step, (1, *self.shape))
+        starved = segmentation_step.starved_norms(self.step, (1, *self.shape))
         if self.processes > 1 and _has_gpus():
             starved = [name for name in starved if name not in self.synchronised]
         if not starved:
@@ -118,25 +118,27 @@ class Examined:
         if self.processes == 1 and not segmentation.leaves_maps(self.cfg["model"]):
             return
         assert self.step is not None
-        names = segmentation.unread(self.step, (2, *self.shape))
+        names = segmentation_step.unread(self.step, (2, *self.shape))
+        if not all(map(segmentation_step.compares, segmentation_step.heads_of(self.model))):
+            names = [name for name in names if "_head." not in name]  # its loss may read more
         if not names:
             return
         told = _some(names)
         key, advice = self._where(names)
-        text = f"no head depends on {told}: several processes refuse parameters without gradient. "
-        text += f"{advice} or find_unused_parameters=True"
+        text = f"no head depends on {told}: several processes refuse parameters without gradient; "
+        text += f"{advice}, or write find_unused_parameters=True"
         yield Finding(key, text, note=self.processes == 1)
 
     def _where(self, names: Sequence[str]) -> tuple[str, str]:
         """The line to change, and how."""
         part = names[0].partition(".")[0]
         if part == "backbone":
-            return "model.backbone.out_indices", "Leave the maps that nothing reads out here,"
+            return "model.backbone.out_indices", "leave the maps that no head reads out of it"
         if part == "neck":
             key = "in_index" if self.cfg["model"].get("decode_head", {}).get("in_index") else ""
             where = f"model.decode_head.{key}".rstrip(".")
-            return where, "Read every map of the neck, make it give fewer,"
-        return f"model.{part}", "Leave that part out,"
+            return where, "read every map of the neck or let it give fewer"
+        return f"model.{part}", "leave that part out"
 
 
 def _keys_of(kind: str, key: str, node: Any) -> Iterator[str]:

@@ -88,8 +88,9 @@ def _weights(key: str, head: Mapping[str, Any]) -> Iterator[Finding]:
     for at, loss in losses(key, head):
         for name in _WEIGHTS:
             given = loss.get(name)
-            listed = isinstance(given, list | tuple)
-            if listed and isinstance(number, int) and len(given) != number:
+            if not isinstance(given, list | tuple) or not isinstance(number, int):
+                continue
+            if len(given) != number:
                 text = f"{len(given)} weights for {number} classes; write one for each in their "
                 text += f"order, or {name}=None"
                 yield Finding(f"{at}.{name}", text, because=f"{key}.num_classes")
