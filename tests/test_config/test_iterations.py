@@ -70,9 +70,9 @@ def test_a_sound_config():
             True,
         ),
         (
-            dict(type="polaformer.WarmupPolyLR", warmup_iters=1500),
+            dict(type="polaformer.WarmupPolyLR", warmup_iters=20),
             "param_scheduler.warmup_iters",
-            "1500 is more than a tenth of 100 iterations; shortened to 10",
+            "20 is more than a tenth of 100 iterations; shortened to 10",
             True,
         ),
         (
