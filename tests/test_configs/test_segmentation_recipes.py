@@ -28,6 +28,7 @@ from recipe_files import (
 from torch import nn
 
 import polaformer.registry as registry
+from polaformer.backbones import pvt, swin
 from polaformer.config.check import check_config
 from polaformer.config.load import load_config
 from polaformer.ops.flops import count_macs
@@ -40,6 +41,7 @@ NAME = re.compile(
     r"-(?P<size>[a-z]+)(?:_(?P<schedule>\d+k))?_(?P<data>ade20k|cityscapes|voc2012|coco-stuff"
     r"|digit-scenes)(?:-(?P<crop>\d+))?"
 )
+ARCHS = {"polaformer.PolaPVT": pvt.ARCHS, "polaformer.PolaSwin": swin.ARCHS}
 HEADS = {"semantic_fpn": "FPNHead", "upernet": "UPerHead"}
 # data -> (folder, classes of the data set, their number).
 DATA = {
@@ -188,7 +190,11 @@ def test_segmentation_name_agrees_with_content(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_dry_run_of_segmentation_on_eight_gpus_finds_it_sound(name):
-    plan = check_config(loaded(name), require_data=False, processes=8, sizes=False)
+    """With one block a stage: the dry run tries a step, whose shapes do not depend on the depth."""
+    cfg = config(name)
+    backbone = cfg.model.backbone
+    backbone.arch = {**ARCHS[backbone.type][backbone.arch], "depths": (1, 1, 1, 1)}
+    plan = check_config(cfg, require_data=False, processes=8, sizes=False)
     assert plan.problems == []
     if name in LITERATURE:
         rate = {"semantic_fpn": 1e-4, "upernet": 6e-5}[parts(name)["head"]]
