@@ -18,6 +18,7 @@ _OTHER_VALUES: dict[str, tuple[int, ...]] = {
     "voc2012": (),
     "coco_stuff": (),
 }
+_SUFFIXES = {"cityscapes": ("_leftImg8bit.png", "_gtFine_labelIds.png")}
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class ClassSet:
 
     ``values`` are the classes' numbers in the label images, ``ignored`` the numbers that are no
     class (255 is ignored in every set). Cityscapes' and COCO-Stuff's label images may also have
-    been converted to indices; their names then end in 'TrainIds'.
+    been converted to indices; their names then end in 'TrainIds'. ``img_suffix`` and
+    ``seg_map_suffix`` are what the names of the files end in where they differ.
     """
 
     name: str
@@ -34,11 +36,26 @@ class ClassSet:
     palette: tuple[Color, ...]
     values: tuple[int, ...]
     ignored: tuple[int, ...]
+    img_suffix: str | None = None
+    seg_map_suffix: str | None = None
 
     @property
     def reduce_zero_label(self) -> bool:
         """Whether class k has the number k + 1, and 0 is no class."""
         return self.values == tuple(range(1, len(self.classes) + 1))
+
+
+def suffixes_of(
+    known: ClassSet | None, img_suffix: str | None, seg_map_suffix: str | None
+) -> tuple[str | None, str | None]:
+    """What names of images and label images end in; '' asks for none where a set has some."""
+    if known is not None:
+        img_suffix = known.img_suffix if img_suffix is None else img_suffix
+        seg_map_suffix = known.seg_map_suffix if seg_map_suffix is None else seg_map_suffix
+    return (
+        None if img_suffix == "" else img_suffix,
+        None if seg_map_suffix == "" else seg_map_suffix,
+    )
 
 
 def class_set_names() -> tuple[str, ...]:
@@ -67,6 +84,7 @@ def class_set(name: str) -> ClassSet:
         tuple((int(row["red"]), int(row["green"]), int(row["blue"])) for row in rows),
         tuple(int(row["value"]) for row in rows),
         _OTHER_VALUES[name],
+        *_SUFFIXES.get(name, (None, None)),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mmengine.logging import print_log
 
-from polaformer.datasets.class_sets import IGNORED, Color
+from polaformer.datasets.class_sets import IGNORED, Color, suffixes_of
 from polaformer.datasets.coco_pictures import Pictures, existing_folder
 from polaformer.datasets.decode import BadImage, upright_size
 from polaformer.datasets.fetching import FetchingDataset, file_size, one_of
@@ -56,10 +56,11 @@ class SegmentationDataset(FetchingDataset):
             seg_map_path=None, in ``test_mode`` only, means that there are no label images.
         ann_file: list of the images to use, one stem a line; '' uses the whole folder.
         img_suffix: what the images' names end in, without which they are the label images'
-            ('_leftImg8bit.png'); None takes every image file and its name without the ending.
+            ('_leftImg8bit.png'); None is what the class set says, for others every image file and
+            its name without the ending, as '' does.
         seg_map_suffix: the same of the label images.
         classes: names in order, or 'ade20k', 'cityscapes', 'voc2012', 'coco_stuff', which bring
-            names, colours, and how their files are numbered.
+            names, colours, and how their files are named and numbered.
         palette: (red, green, blue) of each class for drawing.
         label_values: value of each class in the label images, or several values that become one
             class; without it the value is the class index.
@@ -108,8 +109,7 @@ class SegmentationDataset(FetchingDataset):
         self.on_error = on_error
         self.check = check
         self.check_limit = check_limit
-        self.img_suffix = img_suffix
-        self.seg_map_suffix = seg_map_suffix
+        self.img_suffix, self.seg_map_suffix = suffixes_of(known, img_suffix, seg_map_suffix)
         self.skipped: list[tuple[str, str]] = []
         self.coding = make_coding(
             names,

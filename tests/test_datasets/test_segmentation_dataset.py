@@ -412,13 +412,12 @@ class TestNumbering:
         picture().save(tmp_path / "masks" / "a_leftImg8bit.png")
         (tmp_path / "images").mkdir()
         (tmp_path / "masks" / "a_leftImg8bit.png").rename(tmp_path / "images/a_leftImg8bit.png")
-        for end in ("labelIds", "labelTrainIds"):
-            dataset = scene.dataset(
-                classes="cityscapes",
-                img_suffix="_leftImg8bit.png",
-                seg_map_suffix=f"_gtFine_{end}.png",
-            )
+        for end in (None, "labelIds", "labelTrainIds"):
+            suffix = None if end is None else f"_gtFine_{end}.png"
+            dataset = scene.dataset(classes="cityscapes", seg_map_suffix=suffix)
             np.testing.assert_array_equal(dataset.read_mask(0), stripes(0, 255, 18))
+        told = refused(scene, classes="cityscapes", img_suffix="", seg_map_suffix="")
+        assert "not a single image has a label image of its name" in told
 
 
 class TestClasses:

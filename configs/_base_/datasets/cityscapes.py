@@ -7,8 +7,6 @@ train_dataloader = dict(
     dataset=dict(
         data_root="data/cityscapes",
         data_prefix=dict(img_path="leftImg8bit/train", seg_map_path="gtFine/train"),
-        img_suffix="_leftImg8bit.png",
-        seg_map_suffix="_gtFine_labelIds.png",
         classes="cityscapes",
         pipeline=[
             dict(type="polaformer.LoadImage"),
@@ -25,8 +23,6 @@ val_dataloader = dict(
     dataset=dict(
         data_root="data/cityscapes",
         data_prefix=dict(img_path="leftImg8bit/val", seg_map_path="gtFine/val"),
-        img_suffix="_leftImg8bit.png",
-        seg_map_suffix="_gtFine_labelIds.png",
         classes="cityscapes",
         pipeline=[
             dict(type="polaformer.LoadImage"),

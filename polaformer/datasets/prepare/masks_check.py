@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polaformer.datasets.class_sets import IGNORED, ClassSet, class_set
+from polaformer.datasets.class_sets import IGNORED, ClassSet, class_set, suffixes_of
 from polaformer.datasets.coco_pictures import existing_folder
 from polaformer.datasets.decode import BadImage
 from polaformer.datasets.label_coding import make_coding
@@ -107,11 +107,13 @@ def _splits(folders: Sequence[str], given: MaskOptions) -> list[Where]:
             "for each"
         )
     lists = list(given.ann_files) or [""] * len(titles)
+    known = class_set(given.class_set) if given.class_set is not None else None
+    image_end, mask_end = suffixes_of(known, given.img_suffix, given.seg_map_suffix)
     found = []
     for i, title in enumerate(titles):
         images, masks = (_folder(path) for path in folders[2 * i : 2 * i + 2])
         ann_file = os.path.expanduser(lists[i])
-        found.append(Where(title, images, masks, given.img_suffix, given.seg_map_suffix, ann_file))
+        found.append(Where(title, images, masks, image_end, mask_end, ann_file))
     return found
 
 
