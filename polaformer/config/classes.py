@@ -15,6 +15,8 @@ LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
 OTHER_CLASSES = frozenset({"rpn_head", "semantic_head"})
 """Parts of a detector that do not tell the classes of the objects: a region proposal is an object
 or none, and a semantic branch has stuff classes of its own."""
+OTHER_HEADS = frozenset({"STDCHead"})
+"""Heads with classes of their own: STDC's learns edge or none from any label images."""
 _HEADS = frozenset({"head", "bbox_head", "mask_head", "decode_head", "auxiliary_head"})
 
 
@@ -108,7 +110,7 @@ def _below(path: str, node: Any, scope: Any) -> Iterator[tuple[str, Any, str]]:
     if isinstance(node, list | tuple):
         for index, child in enumerate(node):
             yield from _below(f"{path}.{index}", child, scope)
-    if not isinstance(node, Mapping):
+    if not isinstance(node, Mapping) or str(node.get("type")).rpartition(".")[2] in OTHER_HEADS:
         return
     if "num_classes" in node or _takes_number(path, node, scope):
         yield f"{path}.num_classes", node, "num_classes"
