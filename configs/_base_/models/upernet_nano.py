@@ -1,6 +1,6 @@
-# UperNet for small pictures and from random weights: 64 channels, group norm (arXiv 1803.08494),
-# and a Dice loss (arXiv 1606.04797) beside the cross entropy, because most pixels are background
-# and cross entropy alone learns little else.
+# UperNet for small pictures and from random weights: 64 channels, group norm (arXiv 1803.08494), an
+# auxiliary head of full weight on the second map, and losses for classes of few pixels (see
+# semantic_fpn_nano.py).
 _base_ = "./upernet.py"
 
 model = dict(
@@ -11,14 +11,16 @@ model = dict(
         num_classes=11,
         norm_cfg=dict(_delete_=True, type="GN", num_groups=8),
         loss_decode=[
-            dict(type="polaformer.PixelCrossEntropy"),
+            dict(type="polaformer.PixelCrossEntropy", class_weight=[0.1] + 10 * [1.0]),
             dict(type="polaformer.PixelDice"),
         ],
     ),
     auxiliary_head=dict(
+        in_index=1,
         channels=64,
         dropout_ratio=0.0,
         num_classes=11,
         norm_cfg=dict(_delete_=True, type="GN", num_groups=8),
+        loss_decode=dict(class_weight=[0.1] + 10 * [1.0], loss_weight=1.0),
     ),
 )
