@@ -87,11 +87,13 @@ class PixelCrossEntropy(PixelLoss):
         label_smoothing: in 0..1, the part of each label that is spread over all classes.
         gamma: 0, or from 1 up: a pixel whose class has probability p counts (1 - p)^gamma of its
             loss (focal loss, Lin et al., arXiv 1708.02002); the divisor stays as it is.
+        background_weight: that of class 0 alone, for any number of classes; not beside
+            ``class_weight``.
         avg: 'weights' divides by the sum of the weights of the pixels' classes, 'pixels' by the
             number of pixels. Without class weights they are the same.
 
     Raises:
-        UserError: as many class weights as the head has classes, they must be.
+        UserError: another number of class weights than the head has classes; both kinds of weights.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class PixelCrossEntropy(PixelLoss):
         loss_weight: float = 1.0,
         loss_name: str = "loss_ce",
         avg: str = "weights",
+        background_weight: float = 1.0,
     ) -> None:
         super().__init__(loss_weight, loss_name)
         _check_number("label_smoothing", label_smoothing, 0, 1)
@@ -110,7 +113,14 @@ class PixelCrossEntropy(PixelLoss):
             raise UserError(f"avg={avg!r}; allowed: {', '.join(AVERAGES)}. {hint}".rstrip())
         if gamma != 0:
             _check_number("gamma", gamma, 1, float("inf"))
+        _check_number("background_weight", background_weight, 0, float("inf"))
+        if class_weight is not None and background_weight != 1:
+            raise UserError(
+                f"PixelCrossEntropy has class_weight and background_weight={background_weight}; "
+                "write only one of the two"
+            )
         self.label_smoothing, self.gamma, self.avg = label_smoothing, gamma, avg
+        self.background_weight = background_weight
         # A list, not a buffer: a head that a dry run builds without memory can try its losses.
         self.class_weight = _class_weights(class_weight)
 
@@ -145,8 +155,10 @@ class PixelCrossEntropy(PixelLoss):
 
     def _weights_for(self, logits: Tensor) -> Tensor | None:
         given, classes = self.class_weight, logits.shape[1]
-        if given is None:
+        if given is None and self.background_weight == 1:
             return None
+        if given is None:
+            given = [self.background_weight] + [1.0] * (classes - 1)
         if len(given) != classes:
             raise UserError(
                 f"PixelCrossEntropy.class_weight has {len(given)} weights, but the head has "

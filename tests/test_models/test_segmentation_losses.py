@@ -199,6 +199,8 @@ def test_half_types_are_computed_in_fp32(dtype, loss):
         (lambda: PixelCrossEntropy(avg="pixel"), "did you mean 'pixels'"),
         (lambda: PixelCrossEntropy(label_smoothing=1.5), "label_smoothing=1.5; allowed"),
         (lambda: PixelCrossEntropy(gamma=0.5), "gamma=0.5; allowed: a number >= 1"),
+        (lambda: PixelCrossEntropy(background_weight=-1), "background_weight=-1; allowed"),
+        (lambda: PixelCrossEntropy([1.0, 2.0], background_weight=0.5), "only one of the two"),
         (lambda: PixelDice(power=3), "power=3; allowed: 1, 2"),
         (lambda: PixelDice(loss_weight=-1), "loss_weight=-1; allowed: a number >= 0"),
     ],
@@ -212,6 +214,16 @@ def test_wrong_number_of_class_weights():
     logits, labels = logits_and_labels()
     with pytest.raises(UserError, match="has 3 weights, but the head has 5 classes"):
         PixelCrossEntropy([1.0, 1.0, 1.0])(logits, labels)
+
+
+def test_the_weight_of_the_background_alone():
+    logits, labels = logits_and_labels()
+    assert (labels == 0).any()
+    found = PixelCrossEntropy(background_weight=0.1)(logits, labels)
+    weights = torch.tensor([0.1] + [1.0] * (CLASSES - 1))
+    expected = F.cross_entropy(logits, labels, weight=weights, ignore_index=255)
+    torch.testing.assert_close(found, expected)
+    assert abs(found - PixelCrossEntropy()(logits, labels)) > 1e-3
 
 
 def test_weights_are_not_part_of_a_checkpoint():

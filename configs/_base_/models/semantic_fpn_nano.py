@@ -14,7 +14,7 @@ model = dict(
         num_classes=11,
         norm_cfg=dict(_delete_=True, type="GN", num_groups=8),
         loss_decode=[
-            dict(type="polaformer.PixelCrossEntropy", class_weight=[0.1] + 10 * [1.0]),
+            dict(type="polaformer.PixelCrossEntropy", background_weight=0.1),
             dict(type="polaformer.PixelDice"),
         ],
     ),

@@ -1,4 +1,4 @@
-# UperNet for small pictures and from random weights: 64 channels, group norm (arXiv 1803.08494), an
+# UperNet for small pictures and from random weights: 48 channels, group norm (arXiv 1803.08494), an
 # auxiliary head of full weight on the second map, and losses for classes of few pixels (see
 # semantic_fpn_nano.py).
 _base_ = "./upernet.py"
@@ -6,12 +6,12 @@ _base_ = "./upernet.py"
 model = dict(
     data_preprocessor=dict(mean=[96.0, 96.0, 96.0], std=[45.0, 45.0, 45.0]),
     decode_head=dict(
-        channels=64,
+        channels=48,
         dropout_ratio=0.0,
         num_classes=11,
         norm_cfg=dict(_delete_=True, type="GN", num_groups=8),
         loss_decode=[
-            dict(type="polaformer.PixelCrossEntropy", class_weight=[0.1] + 10 * [1.0]),
+            dict(type="polaformer.PixelCrossEntropy", background_weight=0.05),
             dict(type="polaformer.PixelDice"),
         ],
     ),
@@ -21,6 +21,6 @@ model = dict(
         dropout_ratio=0.0,
         num_classes=11,
         norm_cfg=dict(_delete_=True, type="GN", num_groups=8),
-        loss_decode=dict(class_weight=[0.1] + 10 * [1.0], loss_weight=1.0),
+        loss_decode=dict(background_weight=0.05, loss_weight=1.0),
     ),
 )
