@@ -7,7 +7,7 @@ Command (8 GPUs): torchrun --nproc-per-node 8 tools/train.py \
 Expected: not found here, not measured.
 Cost: 92.61 M parameters; 109.6 G multiply-adds at 512x512;
 training time not measured. Step: 8 x 2 = 16 images at learning rate 1e-4, in proportion for others.
-Drop path 0.2 as in Swin's paper for ADE20K.
+Drop path 0.2 is that of UperNet in Swin's paper; for this head no source was found.
 Starts from random weights; published results start from an ImageNet classifier, which is
 --cfg-options model.backbone.init_cfg.type=Pretrained model.backbone.init_cfg.checkpoint=FILE
 """
