@@ -223,7 +223,13 @@ class ValLoop(_Evaluation, _ValLoop):
 
 @LOOPS.register_module()
 class TestLoop(_Evaluation, _TestLoop):
-    """Test; ``amp`` as in ``ValLoop``."""
+    """Test; ``amp`` as in ``ValLoop``. The metrics keep what they write of each sample."""
 
     __test__ = False  # the name is mmengine's; this is no test case
     stage = "test"
+
+    def run(self) -> dict[str, Any]:
+        """Test and return the metrics."""
+        for metric in self.evaluator.metrics:
+            metric.testing = True
+        return super().run()

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import all_gather_object, broadcast_object_list, is_main_process
+from mmengine.dist import broadcast_object_list, gather_object, is_main_process
 from mmengine.evaluator import BaseMetric
 from mmengine.logging import print_log
 
@@ -24,10 +24,12 @@ class SampleMetric(BaseMetric):
     metrics, ``last`` and an error that ends the run reach every process.
 
     ``last`` is what ``metrics.json`` says beside the metrics, about the last evaluation; its entry
-    ``size_key`` counts the samples.
+    ``size_key`` counts the samples. The test loop sets ``testing``: what is kept for
+    ``write_results`` alone is needed only then.
     """
 
     size_key = "n"
+    testing = False
 
     def __init__(self, collect_device: str = "cpu", prefix: str | None = None) -> None:
         super().__init__(collect_device=collect_device, prefix=prefix or "unused")
@@ -37,13 +39,13 @@ class SampleMetric(BaseMetric):
 
     def evaluate(self, size: int) -> dict[str, float]:
         """Metrics over the results of all processes; ``size`` is the length of the data set."""
-        parts = all_gather_object(list(self.results))
+        parts = gather_object(list(self.results))
         self.results.clear()
         outcome: list[Any] = [None]
         failure: Exception | None = None
         if is_main_process():
             try:
-                metrics = self.compute_metrics([entry for part in parts for entry in part])
+                metrics = self.compute_metrics([entry for part in parts or () for entry in part])
                 outcome = [(metrics, self.last, None)]
             except Exception as error:
                 # The others would wait for ever; they get the message, this process its traceback.

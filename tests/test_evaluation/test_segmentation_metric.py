@@ -6,6 +6,7 @@ import json
 import math
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -295,7 +296,7 @@ def test_classes_of_one_name_stay_apart():
 
 
 def test_predictions_are_written_as_label_images(tmp_path):
-    made = metric()
+    made = metric(keep_predictions=True)
     made.process({}, [sample(PREDICTED, TRUTH, "munich/0.1")])
     made.process({}, [sample([[2]], [[1]], "b", img_path="/data/b.jpg")])
     made.evaluate(2)
@@ -310,7 +311,8 @@ def test_predictions_are_written_as_label_images(tmp_path):
 
 @pytest.mark.parametrize(("classes", "palette"), [(3, None), (256, None), (5, PALETTE)])
 def test_label_images_without_a_whole_palette(tmp_path, classes, palette):
-    made = metric(tuple(map(str, range(classes))), palette, ignore_index=999)
+    names = tuple(map(str, range(classes)))
+    made = metric(names, palette, ignore_index=999, keep_predictions=True)
     made.process({}, [sample([[0, classes - 1]], [[0, 0]])])
     made.evaluate(1)
     made.write_results(tmp_path, None)
@@ -322,7 +324,7 @@ def test_label_images_without_a_whole_palette(tmp_path, classes, palette):
 
 
 def test_more_classes_than_a_palette_holds(tmp_path):
-    made = metric(tuple(map(str, range(300))), None, ignore_index=-1)
+    made = metric(tuple(map(str, range(300))), None, ignore_index=-1, keep_predictions=True)
     made.process({}, [sample([[299, 256]], torch.tensor([[299, 0]]))])
     assert made.evaluate(1)["aAcc"] == 50.0
     made.write_results(tmp_path, None)
@@ -330,12 +332,46 @@ def test_more_classes_than_a_palette_holds(tmp_path):
         assert np.asarray(image).tolist() == [[299, 256]]
 
 
-def test_predictions_need_not_be_kept(tmp_path):
-    made = metric(keep_predictions=False)
+@pytest.mark.parametrize(
+    ("wished", "testing", "kept"),
+    [(None, False, False), (None, True, True), (False, True, False), (True, False, True)],
+)
+def test_predictions_are_kept_in_tests_or_as_wished(tmp_path, wished, testing, kept):
+    made = metric(keep_predictions=wished)
+    made.testing = testing
     made.process({}, [sample(PREDICTED, TRUTH)])
+    assert (made.results[0].picture is not None) == kept
     made.evaluate(1)
-    assert made.write_results(tmp_path, None) == []
-    assert list(tmp_path.iterdir()) == []
+    assert bool(made.write_results(tmp_path, None)) == kept
+    assert bool(list(tmp_path.iterdir())) == kept
+
+
+def test_label_images_of_an_earlier_test_are_removed(tmp_path):
+    made = metric(keep_predictions=True)
+    for names in (("a", "munich/b"), ("a",)):
+        for name in names:
+            made.process({}, [sample(PREDICTED, TRUTH, name)])
+        made.evaluate(len(names))
+        made.write_results(tmp_path, None)
+        (tmp_path / "predictions/notes.txt").write_text("mine")
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["predictions", "predictions/a.png", "predictions/notes.txt"]
+
+
+@pytest.mark.parametrize("images", [("s/a", "b"), ("s/a",)])
+def test_names_do_not_depend_on_the_other_images(tmp_path, images):
+    """Without ids they count from the image folder of the data set, also inside of wrappers."""
+    folder = SimpleNamespace(data_prefix={"img_path": "/data/val"}, img_suffix="_left.jpg")
+    other = SimpleNamespace(data_prefix={"img_path": "/elsewhere"})
+    dataset = SimpleNamespace(dataset=SimpleNamespace(datasets=[other, folder]))
+    made = metric(keep_predictions=True)
+    for name in images:
+        unnamed = {"img_id": None, "img_path": f"/data/val/{name}_left.jpg"}
+        made.process({}, [sample(PREDICTED, TRUTH, **unnamed)])
+    made.evaluate(len(images))
+    (folder,) = made.write_results(tmp_path, dataset)
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*.png")}
+    assert found == {f"{name}.png" for name in images}
 
 
 def test_images_without_truth_are_only_written(tmp_path):
