@@ -20,4 +20,3 @@ model = dict(
     backbone=dict(type="polaformer.PolaSwin", arch="nano", img_size=128),
     neck=dict(in_channels=[32, 64, 128, 256]),
 )
-train_cfg = dict(max_iters=7_000)

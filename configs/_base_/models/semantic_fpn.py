@@ -11,6 +11,7 @@ model = dict(
         pad_val=0,
         seg_pad_val=255,
         size_divisor=32,
+        test_cfg=dict(size_divisor=32),
     ),
     backbone=dict(out_indices=(0, 1, 2, 3), out_norm=True),
     neck=dict(type="FPN", out_channels=256, num_outs=4),

@@ -1,4 +1,4 @@
-# 6,000 iterations of 4 scenes, the first 300 for warm-up: minutes on two CPU cores.
+# 5,000 iterations of 4 scenes, the first 300 for warm-up: minutes on two CPU cores.
 auto_scale_lr = dict(enable=True, base_batch_size=4)
 optim_wrapper = dict(
     type="OptimWrapper",
@@ -14,6 +14,6 @@ param_scheduler = dict(
     warmup_ratio=1e-2,
     eta_min_ratio=1e-2,
 )
-train_cfg = dict(type="polaformer.IterTrainLoop", max_iters=6_000, val_interval=1_000)
+train_cfg = dict(type="polaformer.IterTrainLoop", max_iters=5_000, val_interval=1_000)
 val_cfg = dict(type="polaformer.ValLoop")
 test_cfg = dict(type="polaformer.TestLoop")
