@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,22 @@ _TURNING = frozenset({"RandomFlip", "RandomRotate", "RandomRotFlip", "RandomAffi
 _MASK = "dict(type='polaformer.LoadMask')"
 _SEEN = 200
 """Images whose sizes are compared."""
+_CODING = (
+    *("reduce_zero_label", "label_values", "label_colors", "ignore_values", "ignore_colors"),
+)
+"""What says which value or colour of a label image is which class."""
 
 
 def mask_loading(cfg: Mapping[str, Any]) -> Iterator[Finding]:
     """Masks are loaded once, before what changes both in training, after it where they are truth.
 
-    Pipelines of data sets from other packages are held to the same order.
+    Pipelines of data sets from other packages are held to the same order. Data sets of ours are
+    read by one coding in training and evaluation.
     """
-    if not is_segmentation(cfg) or cfg.get("custom_imports") is not None:
+    if not is_segmentation(cfg):
+        return
+    yield from _one_coding(cfg)
+    if cfg.get("custom_imports") is not None:
         return
     for loader, key, dataset in data_sets_in(cfg):
         if dataset.get("pipeline") is None:  # data sets around others
@@ -52,6 +61,60 @@ def mask_loading(cfg: Mapping[str, Any]) -> Iterator[Finding]:
             "tta_pipeline", steps, ours, "to compare with; add it before PackSegInputs"
         )
         yield from _after(steps, _RESIZING | _TURNING)
+
+
+def _one_coding(cfg: Mapping[str, Any]) -> Iterator[Finding]:
+    """Training and evaluation read their label images alike, certainly those below one folder."""
+    ours = [one for one in data_sets_in(cfg) if kind_of(one[2]) == "SegmentationDataset"]
+    learned = [(key, data) for loader, key, data in ours if loader == "train_dataloader"]
+    told: list[Mapping[str, Any]] = []
+    for loader, key, data in ours:
+        if loader == "train_dataloader" or _without_masks(data) or data in told:
+            continue
+        near = [one for one in learned if _root(one[1]) == _root(data)] or learned
+        if not near or any(_coding(other) == _coding(data) for _, other in near):
+            continue
+        told.append(data)
+        there, other = near[0]
+        name = next(k for k in _CODING if _coding(other).get(k) != _coding(data).get(k))
+        same = _root(other) == _root(data)
+        yield Finding(
+            f"{key}.{name}",
+            f"{_given(data, name)}, but {there}.{name} {_given(other, name)}: training and "
+            "evaluation would number the classes of their label images differently; write it in "
+            "both" + ("" if same else ", unless the files do differ"),
+            because=f"{there}.{name}",
+            note=not same,
+        )
+
+
+def _without_masks(data: Mapping[str, Any]) -> bool:
+    prefix = data.get("data_prefix")
+    return isinstance(prefix, Mapping) and prefix.get("seg_map_path", "") is None
+
+
+def _root(data: Mapping[str, Any]) -> str:
+    return os.path.normpath(str(data.get("data_root") or ""))
+
+
+def _coding(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of ``_CODING`` that are given; what only repeats the default is left out."""
+    given = {key: _plain(data.get(key)) for key in _CODING}
+    known = data.get("classes")
+    if given["reduce_zero_label"] is (known == "ade20k") and (
+        known == "ade20k" or not isinstance(known, str)
+    ):
+        del given["reduce_zero_label"]
+    return {key: value for key, value in given.items() if value not in (None, ())}
+
+
+def _plain(value: Any) -> Any:
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def _given(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    return "is not given" if value is None else f"is {value!r}"
 
 
 def _once(

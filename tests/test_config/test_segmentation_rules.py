@@ -98,7 +98,7 @@ def test_explain_tells_who_set_the_classes(segmentors, capsys):
         (
             "fpn",
             "model=dict(neck=dict(num_outs=3))",
-            "FPN cannot be built: AssertionError",
+            "FPN cannot be built: refuses its values: num_outs >=",
         ),
         (
             "uper",
@@ -553,6 +553,35 @@ def test_images_of_several_sizes_in_a_batch(segmentors):
     square = pipeline("val_dataloader", IMAGE, "dict(type='Resize', scale=(64, 64))", MASK, PACK)
     both = f"{text}\nval_dataloader.update({square.partition('=')[2]})"
     assert checked(segmentors, both).problems == []
+
+
+def coded(loader: str, options: str) -> str:
+    return f"{loader} = dict(dataset=dict({options}))"
+
+
+def test_label_images_read_in_two_ways(segmentors):
+    zero = "reduce_zero_label=True"
+    told_once(
+        checked(segmentors, coded("train_dataloader", zero)).problems,
+        "val_dataloader.dataset.reduce_zero_label (data.py:23): is not given, but "
+        "train_dataloader.dataset.reduce_zero_label is True: training and evaluation would number",
+    )
+    both = "\n".join(coded(f"{name}_dataloader", zero) for name in ("train", "val", "test"))
+    assert checked(segmentors, both).problems == []
+    told_once(
+        checked(
+            segmentors, coded("val_dataloader = test_dataloader", "label_values=[1, 2, 3]")
+        ).problems,
+        "val_dataloader.dataset.label_values (child.py:2): is [1, 2, 3], but "
+        "train_dataloader.dataset.label_values is not given",
+    )
+    assert checked(segmentors, coded("train_dataloader", "reduce_zero_label=False")).problems == []
+    other = checked(segmentors, coded("train_dataloader", f"data_root='data/other', {zero}"))
+    assert other.problems == []
+    told_once(
+        [note for note in other.notes if "reduce_zero_label" in note],
+        "write it in both, unless the files do differ",
+    )
 
 
 def test_one_image_per_process_in_front_of_a_batch_norm(segmentors):
