@@ -135,6 +135,34 @@ def test_black_and_white_masks(own, monkeypatch):
     assert truth[0, 0, ::20].tolist() == [0, 1]
 
 
+def test_own_masks_over_the_recipe_with_lists_of_images(own, monkeypatch):
+    recipe = "semantic_fpn_pola-pvt-t_40k_voc2012"
+    root = 'data_root="data/roads"'
+    cfg = own_config(own, OWN_MASKS, monkeypatch, recipe)
+    assert any("ImageSets" in problem for problem in check_config(cfg, sizes=False).problems)
+    body = OWN_MASKS.replace(root, f'{root}, ann_file=""')
+    cfg = own_config(own, body, monkeypatch, recipe)
+    assert check_config(cfg, sizes=False).problems == []
+
+
+def test_the_option_that_leaves_photographs_as_they_are_stored(own, monkeypatch):
+    (line,) = re.findall(r"^python .*exif=.*$", GUIDE, re.MULTILINE)
+    words = shlex.split(line)
+    monkeypatch.chdir(own)
+    cfg = load_config(words[2], words[words.index("--cfg-options") + 1 :])
+    picture = Image.fromarray(np.arange(64 * 64 * 3, dtype=np.uint8).reshape(64, 64, 3))
+    exif = Image.Exif()
+    exif[0x0112] = 3  # on its head
+    picture.save(own / "turned.png", exif=exif.tobytes())
+    stored = np.asarray(picture)[..., ::-1]
+    sample = {"img_path": str(own / "turned.png"), "width": 64, "height": 64}
+    for split in ("train", "val", "test"):
+        loader = cfg[f"{split}_dataloader"].dataset.pipeline[0]
+        assert np.array_equal(TRANSFORMS.build(loader)(dict(sample))["img"], stored)
+    usual = TRANSFORMS.build(dict(type="polaformer.LoadImage"))(dict(sample))["img"]
+    assert np.array_equal(usual, stored[::-1, ::-1])
+
+
 def test_views_of_the_recipes(own, monkeypatch):
     cfg = own_config(own, OWN_MASKS, monkeypatch)
     dataset = DATASETS.build(cfg.test_dataloader.dataset)
@@ -186,6 +214,7 @@ def losses(model: Any, classes: int) -> dict[str, torch.Tensor]:
         ("OHEMPixelSampler", 150, {"decode.loss_ce"}),
         ("loss_weight=1.0", 150, {"decode.loss_ce", "decode.loss_dice"}),
         ("STDCHead", 150, {"decode.loss_ce", "aux.loss_ce", "aux.loss_dice"}),
+        ("out_channels=1", 2, {"decode.loss_ce"}),
     ],
 )
 def test_losses_for_rare_classes_learn(words, classes, names, own, monkeypatch):
@@ -213,7 +242,9 @@ def test_weights_of_the_classes_reach_the_loss(own, monkeypatch):
     assert list(model.decode_head.loss_decode.class_weight) == [0.3, 1.0, 3.0]
 
 
-@pytest.mark.parametrize("words", ["STDCHead", "OHEMPixelSampler", '"slide"', "num_groups=32"])
+@pytest.mark.parametrize(
+    "words", ["STDCHead", "OHEMPixelSampler", '"slide"', "num_groups=32", "out_channels=1"]
+)
 def test_a_dry_run_of_the_guides_fragments_is_sound(words, own, monkeypatch):
     cfg = own_config(own, fragment(words), monkeypatch)
     assert check_config(cfg, require_data=False, sizes=False).problems == []
@@ -224,3 +255,39 @@ def test_another_backbone_in_upernet(own, monkeypatch):
     cfg = own_config(own, body, monkeypatch)
     assert check_config(cfg, require_data=False, sizes=False).problems == []
     assert (cfg.model.backbone.type, cfg.model.backbone.arch) == ("polaformer.PolaPVT", "small")
+
+
+def test_a_segmentor_of_other_classes_to_start_from(own, monkeypatch):
+    """Every tensor is taken but those of the last layers, whose shapes differ."""
+    from polaformer.engine.weights import load_start
+
+    def upernet(classes: int) -> tuple[Any, Any]:
+        cfg = own_config(own, body, monkeypatch)
+        model = cfg.model
+        model.backbone.update(NANO)
+        model.decode_head.update(in_channels=[32, 64, 128, 256], channels=16, num_classes=classes)
+        model.auxiliary_head.update(in_channels=128, channels=16, num_classes=classes)
+        return cfg, MODELS.build(model)
+
+    import mmseg.models  # noqa: F401
+
+    body = fragment("allow_shape_mismatch")
+    _, former = upernet(150)
+    cfg, model = upernet(3)
+    assert model.num_classes == 3
+    path = own / cfg.load_from.checkpoint
+    path.parent.mkdir(parents=True)
+    torch.save({"state_dict": former.state_dict()}, path)
+    load_start(model, cfg.load_from.to_dict())
+    wanted = former.state_dict()
+    kept = {key for key, value in model.state_dict().items() if value.shape != wanted[key].shape}
+    assert kept == {
+        f"{head}.conv_seg.{name}"
+        for head in ("decode_head", "auxiliary_head")
+        for name in ("weight", "bias")
+    }
+    assert all(
+        torch.equal(value, wanted[key])
+        for key, value in model.state_dict().items()
+        if key not in kept
+    )
