@@ -68,7 +68,8 @@ def anchors(document: Path) -> set[str]:
 
 def test_the_documents_are_found() -> None:
     assert {"README.md", "CHANGELOG.md", "docs/attention.md", "data/README.md"} <= set(DOCUMENTS)
-    assert {"configs/classification/README.md", "configs/detection/README.md"} <= set(DOCUMENTS)
+    tasks = ("classification", "detection", "segmentation")
+    assert {f"configs/{task}/README.md" for task in tasks} <= set(DOCUMENTS)
     assert len(commands()) > 15
     assert len(configs_in_documents()) > 6
 
@@ -187,7 +188,12 @@ def test_configs_load(document: str, body: str, configs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "recipe", ["classification/pola-pvt-nano_digits", "detection/mask_rcnn_pola-swin-t_1x_coco"]
+    "recipe",
+    [
+        "classification/pola-pvt-nano_digits",
+        "detection/mask_rcnn_pola-swin-t_1x_coco",
+        "segmentation/upernet_pola-swin-t_160k_ade20k",
+    ],
 )
 def test_the_table_of_top_level_keys_has_those_of_the_recipes(recipe: str) -> None:
     from polaformer.config.load import load_config
