@@ -23,9 +23,12 @@ def mask_use(pipeline: Any) -> str:
 
 
 def shortest_edge(pipeline: Any) -> float | None:
-    """The smallest longer edge that pictures are resized to with their ratio kept; None if none."""
+    """The smallest longer edge that pictures are resized to with their ratio kept; None if none.
+
+    Where a step draws a factor of the scale (``ratio_range``), the smallest counts.
+    """
     edges = [
-        max(scale)
+        max(scale) * min(_value(step, "ratio_range", None) or (1.0,))
         for step in steps_of(pipeline)
         if _value(step, "keep_ratio", False)
         for scale in _pairs([_value(step, "scale", None), _value(step, "scales", None)])

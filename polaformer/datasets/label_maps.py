@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from polaformer.datasets.decode import BadImage, decoding, opened, upright
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PNG_GRAY = 0
 _TIFF_BITS = 258
-_LOSSY = ("JPEG", "MPO", "WEBP", "JPEG2000", "AVIF")
+LOSSY = ("JPEG", "MPO", "WEBP", "JPEG2000", "AVIF")
+"""Formats that change values on saving; WebP has an exact kind, too (``is_lossy``)."""
+_BLENDED = 15  # values in one file that are no class, from which on they look blended
 _MAX_NAMED = 5
 
 
@@ -117,11 +119,23 @@ class LabelCoding:
             state["_places"] = None
         return state
 
+    def unknown(self, found: Iterable[int | Color]) -> list[int | Color]:
+        """Those values, or colours, that are neither a class nor ignored."""
+        known: Mapping = self.values if self.colors is None else self.colors
+        return [] if self.rest_ignored else [raw for raw in found if raw not in known]
+
+    def remedy(self, unknown: Sequence[int | Color]) -> str:
+        """How to ignore a few ``unknown`` values or colours; '' for many."""
+        if not 0 < len(unknown) <= _MAX_NAMED:
+            return ""
+        name = "ignore_values" if self.colors is None else "ignore_colors"
+        return f"if that is no class, {name}={tuple(unknown)} ignores it"
+
     def _bad_values(self, pixels: dict[int, int], kind: str) -> BadLabels:
         bad = sorted(value for value in pixels if value not in self.values)
         named = ", ".join(f"{value} ({_pixels(pixels[value])})" for value in bad[:_MAX_NAMED])
         more = f", … and {len(bad) - _MAX_NAMED} more" if len(bad) > _MAX_NAMED else ""
-        lossy = _smeared(kind) if len(bad) > _MAX_NAMED else ""
+        lossy = _smeared(kind, len(bad))
         return BadLabels(
             f"{'a value that is' if len(bad) == 1 else 'values that are'} no class: "
             f"{named}{more}; allowed: {self.rule}{lossy}",
@@ -144,7 +158,7 @@ class LabelCoding:
         if every_gray:
             lossy = ". The picture is gray: for class indices leave label_colors out"
         else:
-            lossy = _smeared(kind) if len(found) > _MAX_NAMED else ""
+            lossy = _smeared(kind, len(found))
         return BadLabels(
             f"{len(found):,} colour(s) that are not in the table, {_pixels(int(counts.sum()))} "
             f"({share:.1%}): {named}{more}{lossy}",
@@ -187,11 +201,20 @@ def _pixels(count: int) -> str:
     return f"{count:,} pixel{'s' * (count != 1)}"
 
 
-def _smeared(kind: str) -> str:
-    if kind in _LOSSY:
+def is_lossy(kind: str, data: bytes) -> bool:
+    """Whether an image file of format ``kind`` changed the values that it was saved with."""
+    exact = kind == "WEBP" and b"VP8L" in data[:64]
+    return kind in LOSSY and not exact
+
+
+def _smeared(kind: str, different: int) -> str:
+    """Why there are so many ``different`` values or colours that are no class, or ''."""
+    if kind in LOSSY and different > _MAX_NAMED:
         return (
             f". {kind} changes values on saving: label images must be in an exact format like PNG"
         )
+    if different < _BLENDED:
+        return ""
     return ". So many look blended: was it resized with smoothing, or saved as JPEG once?"
 
 

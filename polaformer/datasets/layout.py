@@ -221,6 +221,8 @@ def check_class_names(classes: Sequence[str]) -> tuple[str, ...]:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise UserError(f"classes names {name_some(twice)} more than once")
+    if blank := [i for i, name in enumerate(names, start=1) if not name.strip()]:
+        raise UserError(f"classes: name {blank[0]} of {len(names)} is blank")
     if not names:
         raise UserError("classes is empty; leave it out to take every folder")
     return names

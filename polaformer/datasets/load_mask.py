@@ -8,7 +8,7 @@ import numpy as np
 
 from polaformer.datasets.decode import BadImage
 from polaformer.datasets.integrity import SampleError, reason
-from polaformer.datasets.label_maps import LabelCoding
+from polaformer.datasets.label_maps import BadLabels, LabelCoding
 from polaformer.datasets.load_image import UnreadableImage
 from polaformer.datasets.sources import FolderReader, PackedNames, printable
 from polaformer.registry import TRANSFORMS
@@ -58,7 +58,9 @@ def read_labels(path: str, coding: LabelCoding) -> np.ndarray:
     try:
         return coding.decode(FolderReader("", PackedNames([path])).read(0))
     except (BadImage, OSError) as error:
+        unknown = coding.unknown(error.pixels) if isinstance(error, BadLabels) else []
+        remedy = coding.remedy(unknown)
         raise UnreadableMask(
-            f"bad label image {printable(path)}: {reason(error)}; mend or remove it, or train on "
-            "the rest with on_error='skip'"
+            f"bad label image {printable(path)}: {reason(error)}; {remedy}{'; ' if remedy else ''}"
+            "mend or remove it, or train on the rest with on_error='skip'"
         ) from error

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polaformer.datasets.class_sets import IGNORED
-from polaformer.datasets.decode import BadImage, looks_sound, upright_size
+from polaformer.datasets.decode import BadImage, looks_sound, opened, upright_size
 from polaformer.datasets.integrity import Size, looked_at, reason
-from polaformer.datasets.label_maps import BadLabels, LabelCoding, label_counts
+from polaformer.datasets.label_maps import BadLabels, LabelCoding, is_lossy, label_counts
 from polaformer.datasets.layout import name_some
 from polaformer.datasets.sources import TAIL, Reader
 
-_JPEG = b"\xff\xd8\xff"
+_MANY = 5  # classes from which on it can be told that most of them are absent
+_TOLD = 10
 
 
 @dataclass
@@ -24,7 +25,8 @@ class MaskFindings:
     ``sizes`` (width, height), None where a file does not tell; ``bad`` (index, reason). If
     ``decoded``, ``pixels`` int64 [256] counts every class index and 255 over the good files,
     ``images`` the files that have it. ``values`` counts the pixels of every raw value or colour of
-    the files that do not fit the classes, ``lossy`` the JPEG files.
+    the files that do not fit the classes, ``unknown`` the files that have one which is no class,
+    ``lossy`` the files of each format that changes values.
     """
 
     decoded: bool = False
@@ -33,7 +35,8 @@ class MaskFindings:
     pixels: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
     images: np.ndarray = field(default_factory=lambda: np.zeros(256, np.int64))
     values: Counter = field(default_factory=Counter)
-    lossy: int = 0
+    unknown: Counter = field(default_factory=Counter)
+    lossy: Counter = field(default_factory=Counter)
 
 
 def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindings:
@@ -44,11 +47,12 @@ def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindin
 
     found = MaskFindings(decoded=full)
 
-    def look(index: int) -> tuple[Size | None, bool, np.ndarray | Exception | None]:
-        size, lossy = None, False
+    def look(index: int) -> tuple[Size | None, str, np.ndarray | Exception | None]:
+        size, lossy = None, ""
         try:
             data = reader.read(index)
-            lossy = data.startswith(_JPEG)
+            kind = str(opened(data).format)
+            lossy = kind if is_lossy(kind, data) else ""
             size = upright_size(data)
             if full or not looks_sound(data, data[-TAIL:]):
                 return size, lossy, label_counts(coding.decode(data))
@@ -58,7 +62,7 @@ def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindin
 
     for index, (size, lossy, seen) in looked_at(len(reader.names), look, "label images"):
         found.sizes.append(size)
-        found.lossy += lossy
+        found.lossy.update([lossy] if lossy else [])
         if isinstance(seen, np.ndarray):
             found.pixels += seen
             found.images += seen > 0
@@ -66,6 +70,7 @@ def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindin
             found.bad.append((index, reason(seen)))
             if isinstance(seen, BadLabels):
                 found.values.update(seen.pixels)
+                found.unknown.update(coding.unknown(seen.pixels))
     return found
 
 
@@ -90,15 +95,43 @@ def numbering_hint(found: MaskFindings, coding: LabelCoding) -> str | None:
     return None
 
 
-def only_ignored_hint(found: MaskFindings, coding: LabelCoding) -> str | None:
-    """The mistake of two classes stored as 0 and 255, where 255 is taken as ignored; or None."""
-    present = np.flatnonzero(found.pixels).tolist()
-    if len(coding.classes) == 2 and _is_index(coding) and present == [0, IGNORED]:
+def unknown_values(found: MaskFindings, coding: LabelCoding) -> str | None:
+    """'values that are no class: 7 in 3 files', and how to ignore them; None if there are none."""
+    if not found.unknown:
+        return None
+    often = found.unknown.most_common(_TOLD)
+    told = ", ".join(f"{raw} in {count:,} file{'s' * (count != 1)}" for raw, count in often)
+    more = len(found.unknown) - len(often)
+    told += f", … and {more:,} more" if more else ""
+    remedy = coding.remedy(sorted(found.unknown))
+    what = "values" if coding.colors is None else "colours"
+    return f"{what} that are no class: {told}" + (f"; {remedy}" if remedy else "")
+
+
+def nothing_to_learn(pixels: np.ndarray, files: int, coding: LabelCoding) -> str | None:
+    """Why ``files`` label images with ``pixels`` int64 [256] teach nothing, or None.
+
+    Either all is ignored, or all but one class: a class stored as 255, which is taken as ignored.
+    """
+    present = np.flatnonzero(pixels).tolist()
+    if present == [IGNORED]:
+        only = [value for value, label in coding.values.items() if label == IGNORED] == [IGNORED]
+        ignored = "255 (ignored)" if only and not coding.rest_ignored else "ignored"
         return (
-            "the label images have the values 0 and 255 only, and 255 means ignored, so there is "
-            f"nothing of '{coding.classes[1]}'; if 255 stands for it, give label_values=(0, 255)"
+            f"every pixel of the {files:,} label images is {ignored}: nothing to learn; allowed: "
+            f"{coding.rule}"
         )
-    return None
+    if len(coding.classes) < 2 or len(present) != 2 or present[1] != IGNORED:
+        return None
+    if not _is_index(coding):
+        return None
+    left = present[0]
+    lost = f"'{coding.classes[1 - left]}'" if len(coding.classes) == 2 else "the other classes"
+    two = "" if len(coding.classes) == 2 else "two classes and "
+    return (
+        f"the label images have the values {left} and 255 only, and 255 means ignored, so there is "
+        f"nothing of {lost}; if 255 stands for a class, give {two}label_values=({left}, 255)"
+    )
 
 
 def lossy_files(found: MaskFindings) -> str | None:
@@ -106,8 +139,8 @@ def lossy_files(found: MaskFindings) -> str | None:
     if not found.lossy:
         return None
     return (
-        f"{found.lossy:,} label images are JPEG, which changes values on saving, mostly along the "
-        "edges: make them anew in an exact format like PNG"
+        f"{found.lossy.total():,} label images are {' or '.join(found.lossy)}, which changes "
+        "values on saving, mostly along the edges: make them anew in an exact format like PNG"
     )
 
 
@@ -117,7 +150,12 @@ def absent_classes(found: MaskFindings, coding: LabelCoding) -> str | None:
     absent = [name for name, count in zip(coding.classes, counts, strict=True) if not count]
     if not found.decoded or not absent:
         return None
-    told = f"classes without a pixel: {name_some(absent)}"
+    told = f"classes without a pixel: {name_some(absent, _TOLD)}"
+    if len(counts) >= _MANY and 2 * len(absent) > len(counts):
+        return (
+            f"{told}: {len(absent)} of {len(counts)}; is this the data set you mean? Own names are "
+            "classes = ('first', 'second', …)"
+        )
     last, highest = coding.classes[-1], len(coding.classes)
     shifted = coding.values.get(0) == IGNORED and coding.values.get(highest) == highest - 1
     if shifted and last in absent and found.pixels[IGNORED]:

@@ -14,6 +14,8 @@ from polaformer.datasets.sources import FolderSource
 from polaformer.errors import UserError, did_you_mean
 
 _EXAMPLES = 3
+DOUBLE = "the same name as "
+"""How the reason for a file begins that is not the only one of its name."""
 
 
 @dataclass
@@ -158,8 +160,7 @@ def _ambiguous(stem: str, folder: Folder, found: list[str], what: str) -> list[t
     return [
         (
             folder.shown(found[0]),
-            f"the same name as {name_some(found[1:], _EXAMPLES)}, so it is "
-            f"open which one is the {what}",
+            f"{DOUBLE}{name_some(found[1:], _EXAMPLES)}, so it is open which one is the {what}",
         )
     ]
 
@@ -192,7 +193,10 @@ def _lines(ann_file: str) -> list[str]:
     if not path.is_file():
         there = sorted(e.name for e in os.scandir(path.parent)) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, there)
-        raise UserError(f"ann_file: there is no file {path}{'; ' + hint if hint else ''}")
+        raise UserError(
+            f"ann_file: there is no file {path}{'; ' + hint if hint else ''}; to use the whole "
+            'folder write ann_file=""'
+        )
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

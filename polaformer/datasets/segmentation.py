@@ -15,6 +15,7 @@ from mmengine.logging import print_log
 
 from polaformer.datasets.class_sets import IGNORED, Color, suffixes_of
 from polaformer.datasets.coco_pictures import Pictures, existing_folder
+from polaformer.datasets.coco_pipeline import shortest_edge, vanishing
 from polaformer.datasets.decode import BadImage, upright_size
 from polaformer.datasets.fetching import FetchingDataset, file_size, one_of
 from polaformer.datasets.integrity import Size, check_depth
@@ -25,10 +26,11 @@ from polaformer.datasets.mask_checks import (
     absent_classes,
     look_at_masks,
     lossy_files,
+    nothing_to_learn,
     numbering_hint,
-    only_ignored_hint,
+    unknown_values,
 )
-from polaformer.datasets.mask_pairs import Pairs, find_pairs
+from polaformer.datasets.mask_pairs import DOUBLE, Pairs, find_pairs
 from polaformer.datasets.mask_pipeline import check_mask_loading
 from polaformer.datasets.segmentation_options import checked_folders, named_classes
 from polaformer.datasets.sources import FolderReader, PackedNames, printable
@@ -36,7 +38,7 @@ from polaformer.errors import UserError
 from polaformer.registry import DATASETS
 
 _SIZES_IN_FINGERPRINT = 100_000
-_MAX_NAMED = 50
+_MAX_NAMED = 10
 _REMEDY = "mend or remove them, or train on the rest with on_error='skip'"
 
 
@@ -125,6 +127,7 @@ class SegmentationDataset(FetchingDataset):
             palette = (metainfo or {}).get("palette")
         colors = choose_palette(names, known, palette, label_colors)
         check_mask_loading(pipeline, test_mode)
+        self._edge = shortest_edge(pipeline)
         self._given_file = os.path.expanduser(ann_file)
         self._told: set[int] = set()
         self._fingerprint: str | None = None
@@ -177,9 +180,16 @@ class SegmentationDataset(FetchingDataset):
 
     def _leave_out_lonely(self, pairs: Pairs) -> None:
         if pairs.alone and self.on_error == "stop":
-            lines = _lines(pairs.alone)
+            double = [one for one in pairs.alone if one[1].startswith(DOUBLE)]
+            lonely = [one for one in pairs.alone if one not in double]
+            told = [
+                f"{len(found)} {what}:\n{_lines(found)}"
+                for what, found in (("files without partner", lonely), ("double names", double))
+                if found
+            ]
+            text = "\n".join(told)
             raise UserError(
-                f"{self.where}: {len(pairs.alone)} files without partner:\n{lines}\nadd or remove "
+                f"{self.where}: {text}\nadd or remove "
                 "files, list those to use in ann_file, or train on the rest with on_error='skip'"
             )
         self.skipped += pairs.alone
@@ -198,6 +208,7 @@ class SegmentationDataset(FetchingDataset):
         unread = images.bad(depth, 0, found.sizes, self.where, "is the size of its label image")
         bad = [(i, os.path.join(self._mask_folder or "", pairs.masks[i]), w) for i, w in found.bad]
         bad += [(i, images.path(i), why) for i, why in unread]
+        bad += [(i, images.path(i), why) for i, why in self._too_thin(found.sizes)]
         self._findings = found
         self._refuse(bad, count, found)
         left = {i for i, _, _ in bad}
@@ -206,9 +217,16 @@ class SegmentationDataset(FetchingDataset):
             names[:] = [name for i, name in enumerate(names) if i not in left]
         return [size for i, size in enumerate(found.sizes) if i not in left]
 
+    def _too_thin(self, sizes: Sequence[Size | None]) -> list[tuple[int, str]]:
+        """(index, reason) of pictures of which the pipeline's resizing would leave nothing."""
+        edge = self._edge
+        reasons = (vanishing(size, edge) if size and edge else None for size in sizes)
+        return [(i, why) for i, why in enumerate(reasons) if why]
+
     def _refuse(self, bad: list[tuple[int, str, str]], count: int, found: MaskFindings) -> None:
         """Raise UserError for bad files and for label images that say nothing."""
-        hint = numbering_hint(found, self.coding)
+        hints = unknown_values(found, self.coding), numbering_hint(found, self.coding)
+        hint = "\n".join(text for text in hints if text)
         every = len({i for i, _, _ in bad}) == count
         if bad and (self.on_error == "stop" or every):
             lines = _lines([(path, why) for _, path, why in sorted(bad)])
@@ -217,8 +235,8 @@ class SegmentationDataset(FetchingDataset):
                 f"{self.where}: bad files ({len(bad)}) of {count} images with label images:\n"
                 f"{lines}\n" + (f"{hint}\n" if hint else "") + remedy
             )
-        nothing = only_ignored_hint(found, self.coding)
-        if nothing and not self.test_mode:
+        nothing = nothing_to_learn(found.pixels, count - len(found.bad), self.coding)
+        if found.decoded and nothing and not self.test_mode:
             raise UserError(f"{self._mask_folder}: {nothing}")
 
     def _pack(self, pairs: Pairs, sizes: Sequence[Size | None]) -> None:
@@ -237,12 +255,21 @@ class SegmentationDataset(FetchingDataset):
         absent = absent_classes(self._findings, self.coding)
         lossy = lossy_files(self._findings)
         told += [lossy] if lossy else []
-        told += [absent] if absent and not self.test_mode else []
+        if absent and self.test_mode:
+            text = f"{self.where}: {absent}; a prediction of them counts as IoU 0"
+            print_log(text, logger="current")
+        elif absent:
+            told.append(absent)
         if self.skipped:
-            named = "; ".join(f"{printable(path)} ({why})" for path, why in self.skipped)
-            told.append(f"{len(self.skipped)} skipped: {named}")
-            hint = numbering_hint(self._findings, self.coding)
-            told += [hint] if hint else []
+            shown = [f"{printable(path)} ({why})" for path, why in self.skipped[:_MAX_NAMED]]
+            more = len(self.skipped) - _MAX_NAMED
+            shown += [f"… and {more} more"] if more > 0 else []
+            told.append(f"{len(self.skipped)} skipped: {'; '.join(shown)}")
+            hints = (
+                unknown_values(self._findings, self.coding),
+                numbering_hint(self._findings, self.coding),
+            )
+            told += [hint for hint in hints if hint]
         if told:
             text = f"{self.where}: {'; '.join(told)}"
             print_log(text, logger="current", level=logging.WARNING)
@@ -274,12 +301,6 @@ class SegmentationDataset(FetchingDataset):
         if "seg_map_path" not in item:
             raise UserError(f"{self.where}: there are no label images (seg_map_path=None)")
         return read_labels(item["seg_map_path"], self.coding)
-
-    def class_pixels(self) -> dict[str, int] | None:
-        """Pixels of every class; None where the check did not decode the label images."""
-        if not self._findings.decoded:
-            return None
-        return dict(zip(self.classes, self._findings.pixels.tolist(), strict=False))
 
     def summary(self) -> str:
         """'N images with label images of K classes', the ignored share, and what was left out."""

@@ -177,10 +177,32 @@ def test_zero_is_reduced_once(tmp_path):
 def test_binary_masks_with_two_names_are_explained(tmp_path):
     folders = write(tmp_path, "train", {"a": columns(0, 255)})
     report = check_masks(folders, MaskOptions(classes=("ground", "road")))
-    assert told(report.problems, "nothing is left of 'road'", "--label-values 0 255")
+    assert told(report.problems, "there is nothing of 'road'", "label_values=(0, 255)")
     mended = check_masks(folders, MaskOptions(classes=("ground", "road"), label_values=(0, 255)))
     assert mended.problems == []
     assert built(mended).read_mask(0)[0, ::8].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "values, words",
+    [((255,), "is 255 (ignored): nothing to learn"), ((0, 255), "nothing of the other classes")],
+)
+def test_masks_that_teach_nothing(tmp_path, values, words):
+    folders = write(tmp_path, "train", {"a": columns(*values)})
+    folders += write(tmp_path, "val", {"b": columns(0, 1, 2)})
+    report = check_masks(folders, MaskOptions(classes=("a", "b", "c")))
+    assert told(report.problems, f"train: {'every' if values == (255,) else 'the'}", words)
+    folders = [*folders[2:], *folders[:2]]
+    assert not check_masks(folders, MaskOptions(classes=("a", "b", "c"))).problems
+
+
+def test_double_names_are_told_apart(tmp_path):
+    folders = write(tmp_path, "train", {"a": columns(0, 1), "b": columns(0, 1)})
+    noisy(ROAD, 1, (12, 16)).save(Path(folders[0]) / "a.jpg")
+    for files in ("none", "decode"):
+        report = check_masks(folders, files=files)
+        assert told(report.problems, "double names", "the same name as a.png")
+        assert not told(report.problems, "not there")
 
 
 def test_a_border_of_zero_is_recognised(tmp_path):
@@ -374,6 +396,7 @@ def test_the_splits_are_compared(tmp_path):
     "options, words",
     [
         (MaskOptions(classes=("a", "a")), "more than once"),
+        (MaskOptions(classes=("a", " ")), "name 2 of 2 is blank"),
         (MaskOptions(class_set="ade"), "did you mean 'ade20k'"),
         (MaskOptions(classes=("a",), class_set="ade20k"), "--class-set brings names"),
         (MaskOptions(label_values=(0, 1)), "--label-values needs --classes"),

@@ -67,7 +67,6 @@ class TestItems:
         assert dataset.summary() == "3 images with label images of 3 classes"
         assert dataset.read_image(0).size == (WIDTH, HEIGHT)
         np.testing.assert_array_equal(dataset.read_mask(0), stripes(0, 1, 2))
-        assert dataset.class_pixels() == dict.fromkeys(NAMES, 3 * 8 * HEIGHT)
         assert tree(scene.root) == before
 
     def test_loaded(self, scene: Scene):
@@ -140,7 +139,7 @@ class TestPairs:
             scene.add(f"x{i:02d}", mask=None)
         told = refused(scene)
         assert "60 files without partner" in told
-        assert "… and 10 more" in told
+        assert "… and 50 more" in told
 
     def test_two_files_of_one_name(self, scene: Scene):
         scene.add("0", image=".png", mask=None)
@@ -151,7 +150,10 @@ class TestPairs:
         assert len(scene.dataset(img_suffix=".jpg")) == 3
         (scene.images / "0.png").unlink()
         scene.add("0", image=None, mask=".tif")
-        assert "which one is the label image" in refused(scene)
+        told = refused(scene)
+        assert "which one is the label image" in told
+        assert "1 double names" in told
+        assert "without partner" not in told
 
     def test_endings_in_capitals_and_hidden_files(self, scene: Scene):
         scene.add("A", image=".JPG", mask=".PNG")
@@ -262,6 +264,7 @@ class TestList:
     def test_wrong_lists(self, scene: Scene):
         self.write(scene, "\n")
         assert "did you mean 'list.txt'?" in refused(scene, ann_file="lists.txt")
+        assert 'the whole folder write ann_file=""' in refused(scene, ann_file="lists.txt")
         assert "lists no image" in refused(scene, ann_file="list.txt")
         self.write(scene, "images/0.jpg\n")
         told = refused(scene, ann_file="list.txt")
@@ -291,7 +294,6 @@ class TestFiles:
         dataset = scene.dataset(on_error="skip")
         assert len(dataset) == 1
         assert [os.path.basename(path) for path, _ in dataset.skipped] == ["0.jpg", "1.png"]
-        assert dataset.class_pixels() is not None
         for path in scene.images.iterdir():
             path.write_bytes(b"")
         assert "not a single sample is good" in refused(scene, on_error="skip")
@@ -326,7 +328,7 @@ class TestFiles:
         dataset = scene.dataset(check="header", pipeline=LOADING)
         with pytest.raises(SampleError, match=r"0\.png: a value that is no class: 7"):
             dataset[0]
-        with pytest.raises(SampleError, match="no class: 7"):
+        with pytest.raises(SampleError, match=r"no class: 7 .*ignore_values=\(7,\) ignores it"):
             dataset.read_mask(0)
         assert len(scene.dataset(on_error="skip")) == 2
         assert scene.dataset(ignore_values=(7,)).read_mask(0)[0, -1] == 255
@@ -344,8 +346,42 @@ class TestFiles:
 
     def test_how_much_is_checked(self, scene: Scene):
         scene.add("0", stripes(0, 1, 7))
-        assert scene.dataset(check_limit=2).class_pixels() is None
+        assert len(scene.dataset(check_limit=2)) == 3
         assert "no class: 7" in refused(scene, check_limit=3)
+
+    def test_many_files_with_unknown_values(self, scene: Scene, monkeypatch):
+        for i in range(12):
+            scene.add(f"x{i:02d}", stripes(0, 7 + i % 2, 1))
+        told = refused(scene)
+        assert "bad files (12) of 15" in told
+        assert told.count("a value that is no class") == 10
+        assert "… and 2 more" in told
+        summary = "values that are no class: 7 in 6 files, 8 in 6 files; if that is no class, "
+        assert f"{summary}ignore_values=(7, 8) ignores it" in told
+        assert "blended" not in told
+        _, told = scene.said(monkeypatch, on_error="skip")
+        assert told.count("a value that is no class") == 10
+        assert "… and 2 more" in told
+        assert summary in told
+
+    def test_pictures_that_resizing_would_make_vanish(self, scene: Scene):
+        scene.add("thin", stripes(0, 1, 2, width=3000, height=1))
+
+        class Resizing:
+            scale, keep_ratio = (2048, 512), True
+
+            def __init__(self, ratio_range: tuple[float, float] | None = None) -> None:
+                self.ratio_range = ratio_range
+
+            def __call__(self, results: dict) -> dict:
+                return results
+
+        assert len(scene.dataset(pipeline=[Resizing()], check="header")) == 4  # 0.68 of a pixel
+        drawn = Resizing((0.5, 2.0))
+        for check in ("decode", "header"):
+            told = refused(scene, pipeline=[drawn], check=check)
+            assert "thin.jpg: 3000 x 1 pixels are too thin: the pipeline makes the longer" in told
+        assert len(scene.dataset(pipeline=[drawn], on_error="skip")) == 3
 
 
 class TestNumbering:
@@ -374,6 +410,22 @@ class TestNumbering:
         dataset = scene.dataset(classes=("no", "yes"), label_values=(0, 255))
         np.testing.assert_array_equal(dataset.read_mask(0), stripes(0, 1))
         assert scene.dataset(classes=("no", "yes"), test_mode=True)
+        told = refused(scene)
+        assert "nothing of the other classes; if 255 stands for a class, give two classes" in told
+        self.fill(scene, 1, 255)
+        assert "nothing of 'no'" in refused(scene, classes=("no", "yes"))
+        scene.add("1", stripes(0, 1))
+        assert len(scene.dataset(classes=("no", "yes"))) == 3
+
+    def test_label_images_without_any_class(self, scene: Scene):
+        self.fill(scene, 255)
+        told = refused(scene)
+        assert "every pixel of the 3 label images is 255 (ignored): nothing to learn" in told
+        assert scene.dataset(test_mode=True)
+        assert scene.dataset(check="header")
+        self.fill(scene, 0)
+        told = refused(scene, reduce_zero_label=True)
+        assert "3 label images is ignored: nothing to learn; allowed: 1..3 for the 3" in told
 
     def test_values_spread_over_the_grays(self, scene: Scene):
         self.fill(scene, 0, 128, 255)
@@ -383,8 +435,20 @@ class TestNumbering:
         self.fill(scene, 0, 1)
         _, told = scene.said(monkeypatch)
         assert told.endswith("classes without a pixel: car")
-        assert not scene.said(monkeypatch, test_mode=True)[1]
+        assert not scene.said(monkeypatch, test_mode=True)[1]  # no warning, but a line
+        lines: list[str] = []
+        where = "polaformer.datasets.segmentation.print_log"
+        monkeypatch.setattr(where, lambda text, **_: lines.append(text))
+        scene.dataset(test_mode=True)
+        assert lines[-1].endswith(
+            f"{scene.images}: classes without a pixel: car; a prediction of them counts as IoU 0"
+        )
         assert not scene.said(monkeypatch, check="header")[1]
+
+    def test_classes_left_by_a_recipe_for_other_data(self, scene: Scene, monkeypatch):
+        _, told = scene.said(monkeypatch, classes="ade20k")
+        assert "148 of 150; is this the data set you mean? Own names are classes = (" in told
+        assert "reduce_zero_label" not in told
 
     def test_coloured_label_images(self, scene: Scene):
         colors = [(0, 0, 0), (128, 64, 128), (0, 0, 142)]

@@ -11,12 +11,11 @@ import numpy as np
 from polaformer.datasets.class_sets import IGNORED, Color
 from polaformer.datasets.decode import decoding, opened, upright_size
 from polaformer.datasets.integrity import Size
-from polaformer.datasets.label_maps import BadLabels, LabelCoding
+from polaformer.datasets.label_maps import BadLabels, LabelCoding, is_lossy
 
 MOST_VALUES = 4096
 """A file with more different values or colours than this holds no classes."""
 
-LOSSY = ("JPEG", "MPO", "JPEG2000")
 Raw = int | Color
 _MARK = (1, 2, 3)
 _NO_VALUES = LabelCoding((), {})
@@ -68,7 +67,7 @@ def look_at_labels(data: bytes, colored: bool = False) -> LabelFile:
     pixels, colored = _pixels_of(data, mode, size, colored)
     many = pixels is None or len(pixels) > MOST_VALUES
     kept = {} if pixels is None or many else pixels
-    return LabelFile(size, encoding, kind in LOSSY, colored, kept, many)
+    return LabelFile(size, encoding, is_lossy(kind, data), colored, kept, many)
 
 
 def _pixels_of(

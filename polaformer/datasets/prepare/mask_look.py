@@ -13,7 +13,7 @@ from polaformer.datasets.class_sets import IGNORED
 from polaformer.datasets.decode import BadImage
 from polaformer.datasets.integrity import Size, reason
 from polaformer.datasets.label_maps import BadLabels, LabelCoding
-from polaformer.datasets.mask_pairs import Pairs, find_pairs
+from polaformer.datasets.mask_pairs import DOUBLE, Pairs, find_pairs
 from polaformer.datasets.prepare.class_pixels import SplitPixels
 from polaformer.datasets.prepare.coco_files import Files, look_at_files
 from polaformer.datasets.prepare.findings import Finding
@@ -27,7 +27,8 @@ _NO_MASK, _NO_IMAGE = "an image without its label image", "a label image without
 _ALONE = (
     "images without a label image",
     "label images without an image",
-    "files that are listed or paired in no clear way",
+    "files that are listed, but are not there",
+    "double names: files of which it is open which one counts",
 )
 _OTHER_SIZE = "images of another size than their label image"
 _NO_CLASS = "label images with what is no class"
@@ -202,7 +203,7 @@ def findings(found: Looked) -> list[Finding]:
     """What is wrong with the files, without what their values mean."""
     images = found.images
     return [
-        *_lonely(found),
+        *lonely(found),
         Finding("broken images", len(images.broken), images.broken),
         Finding("broken label images", len(found.broken), found.broken),
         Finding(_OTHER_SIZE, len(images.other_size), images.other_size),
@@ -233,7 +234,7 @@ def findings(found: Looked) -> list[Finding]:
     ]
 
 
-def _lonely(found: Looked) -> list[Finding]:
+def lonely(found: Looked) -> list[Finding]:
     """Files without a partner, or with more than one."""
     kinds: dict[str, list[str]] = {name: [] for name in _ALONE}
     for path, why in found.pairs.alone:
@@ -243,7 +244,7 @@ def _lonely(found: Looked) -> list[Finding]:
         elif why == _NO_IMAGE:
             kinds[_ALONE[1]].append(path)
         else:
-            kinds[_ALONE[2]].append(f"{path}: {why}")
+            kinds[_ALONE[2 + why.startswith(DOUBLE)]].append(f"{path}: {why}")
     return [Finding(label, len(names), names) for label, names in kinds.items()]
 
 
@@ -251,7 +252,7 @@ def counts(found: Looked, files: str) -> dict[str, int]:
     """The lines of the table for one split."""
     table = {
         "pairs of an image and a label image": len(found.pairs.images),
-        **{one.label: one.count for one in _lonely(found)},
+        **{one.label: one.count for one in lonely(found)},
     }
     if files == "none":
         return table

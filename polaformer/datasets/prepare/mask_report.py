@@ -10,7 +10,7 @@ from polaformer.datasets.prepare.check import FILE_CHECKS, Report
 from polaformer.datasets.prepare.class_pixels import ClassPixels
 from polaformer.datasets.prepare.coco_files import shared_files
 from polaformer.datasets.prepare.findings import Finding, table
-from polaformer.datasets.prepare.mask_look import Looked, Where, counts, findings, look
+from polaformer.datasets.prepare.mask_look import Looked, Where, counts, findings, lonely, look
 from polaformer.datasets.sources import printable
 from polaformer.errors import UserError
 
@@ -62,7 +62,7 @@ def tell_splits(
     for one in looked:
         title = one.where.title
         report.notes += [f"{title}: {note}" for note in one.pairs.notes]
-        tell(report, title, findings(one) if files != "none" else findings(one)[:3])
+        tell(report, title, findings(one) if files != "none" else lonely(one))
     if files == "none":
         return
     first = looked[0]

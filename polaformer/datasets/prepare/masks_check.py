@@ -16,7 +16,7 @@ from polaformer.datasets.decode import BadImage
 from polaformer.datasets.label_coding import make_coding
 from polaformer.datasets.label_maps import LabelCoding
 from polaformer.datasets.layout import check_class_names
-from polaformer.datasets.mask_checks import MaskFindings, numbering_hint
+from polaformer.datasets.mask_checks import MaskFindings, nothing_to_learn, numbering_hint
 from polaformer.datasets.prepare.class_pixels import ClassPixels, SplitPixels
 from polaformer.datasets.prepare.label_colors import read_label_colors
 from polaformer.datasets.prepare.label_files import Raw, thinness
@@ -86,6 +86,7 @@ def check_masks(
         _propose(report, splits, looked, given)
         return report
     _tell_unknown(report, looked, coding)
+    report.problems += _nothing_to_learn(looked, coding)
     pixels = ClassPixels(names, _raw_names(coding))
     pixels.splits = {one.where.title: one.classes for one in looked if one.classes is not None}
     tell_classes(report, pixels)
@@ -183,7 +184,6 @@ def _tell_unknown(report: MaskReport, looked: Sequence[Looked], coding: LabelCod
     unknown: Counter[Raw] = sum((one.unknown for one in looked), start=Counter())
     raw = _merged(looked)
     if not unknown:
-        report.problems += _one_class_only(raw, coding)
         return
     told = "; ".join(f"{raw}: {count:,} pixels" for raw, count in unknown.most_common(10))
     more = f"; … and {len(unknown) - 10} more" if len(unknown) > 10 else ""
@@ -194,16 +194,19 @@ def _tell_unknown(report: MaskReport, looked: Sequence[Looked], coding: LabelCod
         report.notes.append(hint)
 
 
-def _one_class_only(raw: Mapping[Raw, RawCount], coding: LabelCoding) -> list[str]:
-    """The mistake of two classes stored as 0 and 255, where 255 is taken as ignored."""
-    if set(raw) != {0, IGNORED} or coding.values.get(0) != 0 or len(coding.classes) != 2:
+def _nothing_to_learn(looked: Sequence[Looked], coding: LabelCoding) -> list[str]:
+    """Why the label images of the first split, the one for training, teach nothing."""
+    first = looked[0]
+    if first.classes is None or first.unknown:
         return []
-    if coding.values.get(IGNORED) != IGNORED:
+    pixels = np.zeros(256, np.int64)
+    pixels[: len(coding.classes)] = first.classes.pixels
+    pixels[IGNORED] = first.classes.ignored
+    told = nothing_to_learn(pixels, first.counted, coding)
+    if told is None:
         return []
-    return [
-        f"there are the values 0 and 255 only, and 255 means ignored: nothing is left of "
-        f"'{coding.classes[1]}'. If 255 stands for it, say --label-values 0 255"
-    ]
+    option = " (here --label-values with the numbers)" if "label_values" in told else ""
+    return [f"{first.where.title}: {told}{option}"]
 
 
 def _propose(
