@@ -82,9 +82,10 @@ def shape_message(
     classes, number = _other_classes(module, shapes, origin)
     reasons = [text for text in (other_kind(origin, module), classes) if text]
     advice = [f"set num_classes={number}"] if number else []
-    patterns = _patterns(shapes)
+    patterns = layer_patterns(shapes)
     if fresh and len(patterns) <= _PATTERNS:
-        advice.append(f"accept fresh layers with allow_shape_mismatch={patterns}")
+        start = f"load_from=dict(checkpoint=…, allow_shape_mismatch={patterns})"
+        advice.append(f"accept fresh layers with {start}")
     elif not fresh and classes and not number:
         advice.append("take the config that it was trained with")
     told = "; ".join([message, *reasons])
@@ -131,7 +132,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
-def _patterns(names: Collection[str]) -> list[str]:
+def layer_patterns(names: Collection[str]) -> list[str]:
     """The narrowest patterns for whole layers; numbered ones of the same name share one."""
     layers = list(dict.fromkeys(name.rpartition(".")[0] or name for name in names))
     plain = [re.sub(r"(?<=\.)\d+(?=\.)", "*", layer) for layer in layers]

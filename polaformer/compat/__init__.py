@@ -23,3 +23,4 @@ def apply_runtime() -> None:
     runtime.repair_autocast()
     runtime.repair_amp_optim_wrapper()
     runtime.repair_init_dist()
+    runtime.silence_deprecations()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +18,23 @@ import torch
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 
 from polaformer.compat.mmengine import ORIGINALS, replace
+
+DEPRECATIONS: tuple[tuple[str, type[Warning], str], ...] = (
+    ("mmseg/models/builder.py", UserWarning, "``build_loss`` would be deprecated soon"),
+    ("torch/nn/parallel/distributed.py", FutureWarning, "`broadcast_buffers` is deprecated"),
+)
+"""File, category and start of warnings that every good run would show."""
+
+
+def silence_deprecations() -> None:
+    """Hide what libraries say about calls that no user of ours can change.
+
+    mmseg 1.2.2 builds the losses of its heads through a function that it calls deprecated itself.
+    Recent torch advises ``forward_sync_buffers``, which older ones lack and which does not leave
+    out the same. Each entry can go when the file does not have its sentence any more.
+    """
+    for _, category, start in DEPRECATIONS:
+        warnings.filterwarnings("ignore", re.escape(start), category)
 
 
 def use_device(name: str) -> None:

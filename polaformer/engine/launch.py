@@ -142,11 +142,19 @@ def _checkpoint_file(path: Path) -> Path:
             why = "; ".join(f"{bad.name}: {reason}" for bad, reason in broken)
             raise UserError(f"{path} holds no whole checkpoint{': ' + why if why else ''}")
         return newest
-    others = path.parent.glob(f"*{path.suffix or '.pth'}") if path.parent.is_dir() else ()
-    names = {entry.stem: entry.name for entry in others}
-    match = nearest(path.stem, names)  # a suffix in common does not make names alike
-    hint = f"did you mean '{names[match]}'?" if match else ""
-    raise UserError(f"checkpoint {path} does not exist. {hint}".rstrip())
+    raise UserError(f"checkpoint {path} does not exist. {_nearest_checkpoint(path)}".rstrip())
+
+
+def _nearest_checkpoint(path: Path) -> str:
+    """A question naming the file or folder that may be meant, of ``path`` or of one above it."""
+    if not path.parent.is_dir():  # relative paths end at '.', which is there
+        return _nearest_checkpoint(path.parent)
+    files = path.parent.glob(f"*{path.suffix or '.pth'}")
+    names = {entry.stem: entry.name for entry in files}
+    names |= {entry.name: entry.name for entry in path.parent.iterdir() if entry.is_dir()}
+    # A suffix in common does not make names alike.
+    match = nearest(path.stem if path.suffix == ".pth" else path.name, names)
+    return f"did you mean '{names[match]}'?" if match else ""
 
 
 def _keep_test_parts(cfg: Any) -> None:

@@ -13,6 +13,7 @@ from mmengine.model import is_model_wrapper
 from mmengine.runner import BaseLoop
 
 from polaformer.checkpoint.io import CheckpointError
+from polaformer.checkpoint.origin import layer_patterns
 from polaformer.checkpoint.tables import table_grids
 from polaformer.compat.mmengine import OPAQUE, plain
 from polaformer.compat.versions import TESTED, installed
@@ -140,17 +141,25 @@ def check_same_model(runner: Any, checkpoint: dict[str, Any], filename: str) -> 
     ]
     if differences:
         more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
+        shaped = [k for k in ours if k in theirs and theirs[k].shape != ours[k].shape]
         raise CheckpointError(
             f"cannot resume from {filename}: it belongs to another model: "
-            f"{'; '.join(differences[:3])}{more}. To start anew from its weights, set load_from"
+            f"{'; '.join(differences[:3])}{more}. {_start_anew(filename, shaped)}"
         )
     saved = (checkpoint["meta"].get("dataset_meta") or {}).get("classes")
     current = (getattr(runner.train_dataloader.dataset, "metainfo", None) or {}).get("classes")
     if saved is not None and current is not None and tuple(saved) != tuple(current):
         raise CheckpointError(
             f"cannot resume from {filename}: it was trained on other classes: "
-            f"{_short(saved)} there, {_short(current)} here"
+            f"{_short(saved)} there, {_short(current)} here. {_start_anew(filename)}"
         )
+
+
+def _start_anew(filename: str, shaped: Sequence[str] = ()) -> str:
+    """How to fine-tune instead; layers of ``shaped``, tensors of another shape, start fresh."""
+    options = f", allow_shape_mismatch={layer_patterns(shaped)}" if shaped else ""
+    start = f"dict(checkpoint='{filename}'{options})" if options else f"'{filename}'"
+    return f"To start a new run from its weights, leave --resume out and set load_from={start}"
 
 
 def compare_classes(runner: Any, path: str | None, trained: Sequence[str] | None) -> None:
@@ -211,7 +220,7 @@ def _restore_position(runner: Any, meta: dict[str, Any], filename: str) -> None:
         was = counts_iterations(before)
         raise UserError(
             f"cannot resume from {filename}: its run counted {units[was]} and train_cfg counts "
-            f"{units[not was]}; to start a new run from its weights, set load_from"
+            f"{units[not was]}. {_start_anew(filename)}"
         )
     if hasattr(loop, "set_position"):
         loop.set_position(meta["epoch"], meta["iter"], meta.get("samples_in_epoch", 0))
@@ -271,6 +280,6 @@ def require_training_state(checkpoint: dict[str, Any], filename: str) -> None:
     missing = [key for key in ("meta", "optimizer", "message_hub") if key not in checkpoint]
     if missing:
         raise UserError(
-            f"cannot resume from {filename}: it holds no {', '.join(missing)}; to start a new run "
-            "from its weights, set load_from"
+            f"cannot resume from {filename}: it holds no {', '.join(missing)}. "
+            f"{_start_anew(filename)}"
         )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
+import warnings
+from pathlib import Path
 
 import mmengine.device.utils as device_utils
 import mmengine.dist.utils as dist_utils
@@ -16,7 +19,7 @@ from mmengine.logging import MessageHub
 from mmengine.optim import AmpOptimWrapper
 
 from polaformer import compat
-from polaformer.compat import versions
+from polaformer.compat import runtime, versions
 from polaformer.compat.mmengine import OPAQUE, ORIGINALS, plain
 
 compat.apply_runtime()
@@ -189,3 +192,18 @@ def test_versions_give_advice_and_never_stop(monkeypatch):
         "mmengine is not installed; mmengine 0.10.7 was tested",
         "numpy 1.20 is older than 1.26, the oldest supported; numpy 2.4.6 was tested",
     ]
+
+
+@pytest.mark.parametrize("file, category, start", runtime.DEPRECATIONS)
+def test_silenced_warnings_are_still_given(file, category, start):
+    package, _, rest = file.partition("/")
+    found = importlib.util.find_spec(package)
+    if found is None:
+        pytest.skip(f"{package} is not installed")
+    assert start in (Path(found.origin).parent / rest).read_text(encoding="utf-8")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        runtime.silence_deprecations()
+        warnings.warn(f"{start}, and so on", category, stacklevel=1)
+        warnings.warn("another", category, stacklevel=1)
+    assert [str(one.message) for one in told] == ["another"]

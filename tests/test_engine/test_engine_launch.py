@@ -210,6 +210,13 @@ def test_a_name_is_not_near_for_its_suffix(config, trained):
     assert str(caught.value).endswith("nofile.pth does not exist.")
 
 
+@pytest.mark.parametrize("path", ["pola_nanoo", "pola_nanoo/epoch_2.pth", "pola_nano.pt"])
+def test_a_folder_may_be_misspelt_too(tmp_path, path):
+    (tmp_path / "pola_nano").mkdir()
+    with pytest.raises(UserError, match=r"does not exist. did you mean 'pola_nano'\?"):
+        launch._checkpoint_file(tmp_path / path)
+
+
 @DATASETS.register_module()
 class WarningToyDataset(ToyDataset):
     def __init__(self, count=12):

@@ -134,8 +134,12 @@ def test_another_model_other_classes_and_bare_weights_are_refused(tmp_path):
     runner = run_toy(tmp_path / "a", **{"train_cfg.max_epochs": 1})
     path = str(tmp_path / "a" / "epoch_1.pth")
     resume = {"resume": True, "load_from": path}
-    with pytest.raises(CheckpointError, match=r"another model: backbone.fc.weight is \(8, 4\)"):
+    with pytest.raises(
+        CheckpointError, match=r"another model: backbone.fc.weight is \(8, 4\)"
+    ) as told:
         run_toy(tmp_path / "b", **resume, **{"model.width": 16})
+    start = f"leave --resume out and set load_from=dict(checkpoint='{path}', allow_shape_mismatch=["
+    assert start in str(told.value)
     with pytest.raises(CheckpointError, match=r"other classes: 3 \(a, b, c\) there, 3 \(a, b, d\)"):
         run_toy(tmp_path / "c", **resume, **{"train_dataloader.dataset.classes": ["a", "b", "d"]})
     with pytest.raises(CheckpointError, match="optimiser of this config is another"):

@@ -29,10 +29,9 @@ def test_the_passes_are_those_of_the_sampler_by_epochs(monkeypatch):
         sampler.set_epoch(epoch)
         expected += [(int(index), index.seed) for index in sampler]
     assert found == expected
-    assert [sorted(index for index, _ in found[7 * k : 7 * k + 7]) for k in range(3)] == [
-        list(range(7))
-    ] * 3
-    assert found[:7] != found[7:14]
+    orders = [[index for index, _ in found[7 * k : 7 * k + 7]] for k in range(3)]
+    assert [sorted(order) for order in orders] == [list(range(7))] * 3
+    assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
 def test_without_shuffling_the_order_is_that_of_the_data(monkeypatch):

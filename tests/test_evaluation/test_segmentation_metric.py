@@ -196,6 +196,19 @@ def test_the_loss_is_the_mean_over_pixels():
     assert "loss" not in evaluated(without)[0]
 
 
+def test_neither_loss_nor_order_depends_on_who_counted_first(tmp_path):
+    """1e16 swallows what is added to it one by one, and how much depends on the order."""
+    losses = {"a": 1e16, "b": 1.0, "c": 1.0, "d": -1e16, "e": 1.0}
+    found = []
+    for order in ("abcde", "edcba", "badec"):
+        made = metric(keep_predictions=True)
+        for name in order:
+            path = {"img_id": "same", "img_path": f"/data/{name}.png"}
+            made.process({}, [sample([[0]], [[0]], pixel_loss=(losses[name], 1), **path)])
+        found.append((made.evaluate(5)["loss"], [entry.path for entry in made._found]))
+    assert found == [(0.6, [f"/data/{name}.png" for name in "abcde"])] * 3
+
+
 def test_large_maps_are_counted_in_strips(monkeypatch):
     predicted, truth = random_maps(3, 3)
     whole = evaluated(sample(predicted, truth))

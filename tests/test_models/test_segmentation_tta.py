@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -175,14 +177,16 @@ def test_a_hopeless_pixel_has_a_finite_loss():
 
 
 def test_one_output_channel():
-    """Sigmoids .2 and .8 make .5, above a threshold of .4 and not above one of .6."""
+    """Sigmoids .1 and .8 make .45; the mean of their logits would make .4."""
     sources = [
-        WholeLogits(torch.tensor(p).logit().reshape(1, 1, 1), (1, 1), False) for p in (0.2, 0.8)
+        WholeLogits(torch.tensor(p).logit().reshape(1, 1, 1), (1, 1), False) for p in (0.1, 0.8)
     ]
-    for threshold, label in ((0.4, 1), (0.6, 0)):
-        strips = mean_strips(sources, [View((1, 1))] * 2)
-        labels, _ = label_image(strips, (1, 1), 1, threshold)
-        assert labels.item() == label
+    for threshold, label in ((0.42, 1), (0.48, 0)):
+        for truth, p in ((1, 0.45), (0, 0.55)):
+            strips = mean_strips(sources, [View((1, 1))] * 2)
+            labels, loss = label_image(strips, (1, 1), 1, threshold, torch.tensor([[truth]]))
+            assert labels.item() == label
+            assert loss == (pytest.approx(-math.log(p), rel=1e-5), 1)
 
 
 def test_the_truth_of_a_flipped_view_is_not_used(mmseg):

@@ -77,11 +77,15 @@ def test_one_output_channel(mmseg):
     cfg = config(decode_head=head)
     model = build(cfg)
     batch, meta = images(1, 64, 64), dict(ori_shape=(50, 64), img_shape=(64, 64))
-    (found,) = model(batch, [sample(**meta)], mode="predict")
+    (truth,) = truths(1, 50, 64, classes=2)
+    (found,) = model(batch, [sample(truth, **meta)], mode="predict")
     with torch.no_grad():
         (wanted,) = twin(cfg, model)(batch, [sample(**meta)], mode="predict")
     assert found.pred_sem_seg.data.dtype == torch.uint8
     p = wanted.seg_logits.data
+    valid = truth != 255
+    each = torch.where(truth == 1, p[0].double(), 1 - p[0].double()).log().neg()[valid]
+    assert found.pixel_loss == (pytest.approx(each.sum().item(), rel=1e-4), int(valid.sum()))
     clear = (p - 0.4).abs() > 1e-5
     assert torch.equal(
         found.pred_sem_seg.data[clear].long(), wanted.pred_sem_seg.data[clear].long()
