@@ -21,6 +21,11 @@ from polaformer.compat.mmengine import ORIGINALS, replace
 
 DEPRECATIONS: tuple[tuple[str, type[Warning], str], ...] = (
     ("mmseg/models/builder.py", UserWarning, "``build_loss`` would be deprecated soon"),
+    (
+        "mmseg/structures/sampler/builder.py",
+        UserWarning,
+        "``build_pixel_sampler`` would be deprecated soon",
+    ),
     ("torch/nn/parallel/distributed.py", FutureWarning, "`broadcast_buffers` is deprecated"),
 )
 """File, category and start of warnings that every good run would show."""
@@ -29,7 +34,7 @@ DEPRECATIONS: tuple[tuple[str, type[Warning], str], ...] = (
 def silence_deprecations() -> None:
     """Hide what libraries say about calls that no user of ours can change.
 
-    mmseg 1.2.2 builds the losses of its heads through a function that it calls deprecated itself.
+    mmseg 1.2.2 builds losses and samplers of its heads by functions that it calls deprecated.
     Recent torch advises ``forward_sync_buffers``, which older ones lack and which does not leave
     out the same. Each entry can go when the file does not have its sentence any more.
     """

@@ -149,8 +149,9 @@ def _published(dataset: Mapping[str, Any]) -> DataFound | None:
         dropping = dataset.get("images_without_objects") == "drop" and not dataset.get("test_mode")
         if sizes is not None and not (names and dropping):
             images, names = sizes[dropping], names or coco_names()
-    elif str(dataset["type"]) == _MASKS and dataset.get("classes") in MASK_IMAGES:
-        images = MASK_IMAGES[dataset["classes"]][bool(dataset.get("test_mode"))]
+    elif str(dataset["type"]) == _MASKS and isinstance(dataset.get("classes"), str):
+        sizes = MASK_IMAGES.get(dataset["classes"])
+        images = None if sizes is None else sizes[bool(dataset.get("test_mode"))]
     return None if images is None else DataFound(images, names, root_of(dataset), present=False)
 
 

@@ -68,7 +68,7 @@ def find_mistakes(cfg: Mapping[str, Any]) -> list[Finding]:
     """All unknown keywords, unknown types and values of a clearly wrong type in a config."""
     context = Context.of(cfg)
     found = [
-        Finding(key, f"unknown key; {did_you_mean(key, schema.top_level_keys())}".rstrip("; "))
+        Finding(key, f"unknown key; {schema.meant_at_the_top(key)}".rstrip("; "))
         for key in cfg
         if key not in schema.top_level_keys()
     ]

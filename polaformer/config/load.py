@@ -18,7 +18,7 @@ from polaformer.config.keys import Finding, find_mistakes
 from polaformer.config.overrides import CLI, apply_overrides, parse_overrides
 from polaformer.config.presets import apply_presets, switched
 from polaformer.config.source import ConfigFile, explain, read_chain, show
-from polaformer.errors import UserError, did_you_mean
+from polaformer.errors import UserError
 
 IMPORTS = "custom_imports"
 _MERGED = re.compile(
@@ -281,7 +281,7 @@ def _settle_names(cfg: Config, source: ConfigFile) -> list[str]:
 
 
 def _hint(name: str) -> str:
-    hint = did_you_mean(name, schema.top_level_keys())
+    hint = schema.meant_at_the_top(name)
     return f"; {hint}" if hint else f"; known keys: {', '.join(sorted(schema.top_level_keys()))}"
 
 

@@ -39,7 +39,7 @@ def apply_overrides(cfg: Any, overrides: Mapping[str, Any]) -> list[Finding]:
 def _set(cfg: Any, key: str, value: Any) -> None:
     parts = key.split(".")
     if parts[0] not in cfg and parts[0] not in schema.top_level_keys():
-        hint = did_you_mean(parts[0], schema.top_level_keys())
+        hint = schema.meant_at_the_top(parts[0])
         raise UserError(f"unknown key '{parts[0]}'; {hint}".rstrip("; "))
     if len(parts) > 1 and parts[0] not in cfg:
         cfg[parts[0]] = {}

@@ -21,6 +21,8 @@ def refusal(error: BaseException) -> str:
     """The exception as one sentence; what is none by itself is led by the exception's name."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     text = " ".join(text.split()) or raising_line(error)
+    if isinstance(error, AssertionError) and text.startswith("assert "):
+        return f"refuses its values: {text.removeprefix('assert ')} does not hold"
     sentence = isinstance(error, UserError | ValueError | AssertionError | KeyError) and " " in text
     return text if sentence else f"{type(error).__name__}: {text}".rstrip(": ")
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from polaformer.config.signatures import Keywords, keywords_of, mismatch, resolve
+from polaformer.errors import did_you_mean
 
 OTHERS = (
     "runner_type",
@@ -151,6 +152,16 @@ def top_level_keys() -> tuple[str, ...]:
 
     runner = [n for n in inspect.signature(Runner.__init__).parameters if n not in ("self", "cfg")]
     return (*runner, *OTHERS)
+
+
+_OF_LOAD_FROM = ("allow_shape_mismatch", "min_match", "prefer_ema", "prefix")
+
+
+def meant_at_the_top(key: str) -> str:
+    """What may be meant by a key that means nothing at the top of a config."""
+    if key in _OF_LOAD_FROM:
+        return f"write load_from=dict(checkpoint=…, {key}=…)"
+    return did_you_mean(key, top_level_keys())
 
 
 def section(path: str, cfg: Mapping[str, Any], runner: Any = None) -> Section | None:

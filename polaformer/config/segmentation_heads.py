@@ -60,6 +60,9 @@ def _classes(key: str, head: Mapping[str, Any]) -> Iterator[Finding]:
     number, outputs = head.get("num_classes"), head.get("out_channels")
     if not isinstance(number, int):
         return
+    if head.get("threshold") is not None and (number if outputs is None else outputs) != 1:
+        text = "has no effect: with an output for each class the largest one decides"
+        yield Finding(f"{key}.threshold", text, note=True)
     sigmoid = [loss for _, loss in losses(key, head) if loss.get("use_sigmoid")]
     if isinstance(outputs, int) and outputs not in (number, 1):
         text = f"{outputs}, but num_classes is {number}; leave out_channels out"

@@ -129,6 +129,8 @@ def _try(
 def _named(error: Exception) -> str:
     """The exception's name and its first line; an empty one is told by the line that raised it."""
     text = str(error).partition("\n")[0] or raising_line(error)
+    if isinstance(error, AssertionError) and text.startswith("assert "):
+        return refusal(error)
     return f"{type(error).__name__}: {text}".rstrip(": ")
 
 

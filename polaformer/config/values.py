@@ -53,6 +53,7 @@ class Range:
 _SHARE = Range(0, 1)
 _COUNT = Range(1, whole=True)
 _PREPROCESSOR = "model.data_preprocessor"
+_HEADS = ("model.decode_head", "model.auxiliary_head", "model.auxiliary_head.*")
 _MIXUP = f"{_PREPROCESSOR}.mixup"
 
 _LOADERS = ("train_dataloader", "val_dataloader", "test_dataloader")
@@ -72,6 +73,9 @@ RANGES = {
     f"{_MIXUP}.switch_prob": _SHARE,
     f"{_MIXUP}.mixup_alpha": Range(0),
     f"{_MIXUP}.cutmix_alpha": Range(0),
+    **{f"{head}.sampler.thresh": _SHARE for head in _HEADS},
+    **{f"{head}.sampler.min_kept": Range(2, whole=True) for head in _HEADS},
+    **{f"{head}.threshold": _SHARE for head in _HEADS},
     **{f"{loader}.{data}.min_size": Range(0) for loader in _LOADERS for data in _DEPTHS},
 }
 """Dotted key -> numbers that are allowed there."""

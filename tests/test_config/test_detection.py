@@ -103,7 +103,7 @@ def test_one_mistake_is_told_once(detectors):
 
 def test_a_constructor_that_fails_without_a_word_is_told_by_its_line(detectors):
     (problem,) = checked(detectors, "model=dict(neck=dict(num_outs=2))").problems
-    assert "FPN cannot be built: AssertionError: assert num_outs >=" in problem
+    assert "FPN cannot be built: refuses its values: num_outs >=" in problem
 
 
 def test_an_unread_map_is_a_note_for_one_process_and_a_problem_for_several(detectors):

@@ -155,7 +155,11 @@ def test_a_misspelt_word_is_named_with_its_line(detectors, text, key, hint):
             "keep_ration",
             "did you mean 'keep_ratio'",
         ),
-        ("dict(type='RandomFlip', prob=2.0)", "prob", "assert 0 <= prob <= 1"),
+        (
+            "dict(type='RandomFlip', prob=2.0)",
+            "prob",
+            "refuses its values: 0 <= prob <= 1 do",
+        ),
         ("dict(type='LoadAnnotations', with_boxes=True)", "with_boxes", "did you mean 'with_bbox'"),
     ],
 )

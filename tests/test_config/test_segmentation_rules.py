@@ -284,6 +284,56 @@ def test_hard_pixels_are_chosen_in_the_trial(segmentors):
     )
 
 
+@pytest.mark.parametrize(
+    "head, line",
+    [
+        (
+            "sampler=dict(type='OHEMPixelSampler', thresh=7)",
+            "sampler.thresh (child.py:2): 7; allow",
+        ),
+        (
+            "sampler=dict(type='OHEMPixelSampler', min_kept=1)",
+            "sampler.min_kept (child.py:2): 1; allowed: 2 and more",
+        ),
+        ("threshold=30", "threshold (child.py:2): 30; allowed: 0 to 1"),
+    ],
+)
+def test_values_of_a_head_out_of_range(segmentors, head, line):
+    told_once(checked(segmentors, f"model=dict(decode_head=dict({head}))").problems, line)
+
+
+def test_a_threshold_needs_a_single_output(segmentors):
+    plan = checked(segmentors, "model=dict(decode_head=dict(threshold=0.4))")
+    assert plan.problems == []
+    line = "model.decode_head.threshold (child.py:2): has no effect: with an output for each class"
+    assert any(line in note for note in plan.notes), plan.notes
+
+
+def test_a_bare_assertion_is_told_in_words(segmentors):
+    crop = "dict(type='RandomCrop', crop_size=(0, 0))"
+    found = checked(segmentors, pipeline("train_dataloader", IMAGE, MASK, crop, PACK)).problems
+    told_once(
+        [line for line in found if "crop_size" in line],
+        "pipeline.2.crop_size (child.py:2): refuses its values: crop_size[0] > 0 and crop_size[1] "
+        "> 0 does not hold",
+    )
+
+
+def test_options_of_weights_at_the_top(segmentors):
+    found = checked(segmentors, "allow_shape_mismatch = ['decode_head.*']").problems
+    told_once(
+        found,
+        "child.py:2: unknown key 'allow_shape_mismatch'; write load_from=dict(checkpoint=…, "
+        "allow_shape_mismatch=…)",
+    )
+
+
+def test_a_list_of_classes_where_the_data_are_absent(segmentors):
+    """Only the name of a known set tells how many images there are."""
+    text = "dict(dataset=dict(classes=['ground', 'road', 'car']))"
+    assert checked(segmentors, f"train_dataloader = {text}").problems == []
+
+
 # Windows of a test and sizes --------------------------------------------------------------------
 
 
