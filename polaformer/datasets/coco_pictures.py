@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ntpath
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from unicodedata import normalize
 
@@ -106,15 +106,16 @@ class Pictures:
         sizes: Sequence[Size | None],
         where: str,
         recorded: str = RECORDED,
+        seen: Callable[[int, bytes], None] | None = None,
     ) -> list[tuple[int, str]]:
         """(index, reason) of every bad image; ``check`` as in ``CocoDataset``.
 
-        In a reason, the sizes '``recorded``'.
+        In a reason, the sizes '``recorded``'. ``seen`` is that of ``bad_images``.
         """
         check = check_depth(check, check_limit, len(self.reader.names), where)
         if check == "none":
             return []
-        return list(bad_images(self.reader, check == "decode", sizes, recorded))
+        return list(bad_images(self.reader, check == "decode", sizes, recorded, seen))
 
     def complaint(self, bad: Sequence[tuple[int, str]], data_root: str) -> str:
         """'K of N images are bad:' and a line 'path: reason' for each.

@@ -95,6 +95,31 @@ def upright_size(data: bytes) -> tuple[int, int]:
         return (height, width) if turned else (width, height)
 
 
+def orientation(data: bytes) -> int:
+    """EXIF orientation, from the start of a file; 1 where it says none, and for a TIFF.
+
+    PIL turns a TIFF on its own. A PNG that says it after its pixels counts as saying none.
+    """
+    try:
+        with opened(data) as image:
+            if image.format == "TIFF" or (image.format == "PNG" and "exif" not in image.info):
+                return 1
+            return int(image.getexif().get(_ORIENTATION, 1))
+    except Exception:  # a damaged EXIF block says nothing about the pixels
+        return 1
+
+
+def turn_is_open(picture: int, label_image: int, size: tuple[int, int] | None) -> bool:
+    """Whether sizes cannot tell if a label image lies on the turned picture or the stored one.
+
+    Both EXIF orientations are given, and the label image's (width, height). One that is turned
+    itself belongs to the turned picture.
+    """
+    if picture not in range(2, 9) or label_image in range(2, 9):
+        return False
+    return picture not in _ON_ITS_SIDE or (size is not None and size[0] == size[1])
+
+
 def verify(data: bytes) -> None:
     """Raise BadImage if ``data`` does not decode; a JPEG is read to its end, but not enlarged."""
     with opened(data) as image, decoding():

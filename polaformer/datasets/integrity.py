@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from mmengine.logging import print_log
 
@@ -17,14 +13,12 @@ from polaformer.datasets.decode import (
     upright_size,
     verify,
 )
+from polaformer.datasets.progress import looked_at
 from polaformer.datasets.sources import Reader
 from polaformer.errors import UserError
 
-_BLOCK = 1024
-_FIRST_LINE_AFTER, _SECONDS_BETWEEN_LINES = 2, 10
 _HEADER_LIMIT = 200_000
 RECORDED = "are recorded as its width and height"
-_Result = TypeVar("_Result")
 
 
 class SampleError(UserError):
@@ -47,12 +41,14 @@ def bad_images(
     full: bool,
     sizes: Sequence[Size | None] | None = None,
     recorded: str = RECORDED,
+    seen: Callable[[int, bytes], None] | None = None,
 ) -> Iterator[tuple[int, str]]:
     """(index, reason) of every file of ``reader`` that is no sound picture, in order.
 
     ``full`` decodes every file; otherwise only those whose start and end do not show that they are
     whole. ``sizes`` are the (width, height) that pictures must have, upright or as stored; in a
-    reason they '``recorded``'.
+    reason they '``recorded``'. ``seen`` is called, by several threads, with the index of each
+    picture that decodes and a start of its file that has the header.
     """
 
     def look(index: int) -> str | None:
@@ -61,6 +57,8 @@ def bad_images(
             if full or not looks_sound(start, end):
                 start = reader.read(index)
                 verify(start)
+            if seen is not None:
+                seen(index, start)
             expected = None if sizes is None else sizes[index]
             if expected is not None and _size_in(start) != expected:
                 _check_size(reader.read(index), expected, recorded)
@@ -71,24 +69,6 @@ def bad_images(
     for index, why in looked_at(len(reader.names), look):
         if why is not None:
             yield index, why
-
-
-def looked_at(
-    count: int, look: Callable[[int], _Result], what: str = "images"
-) -> Iterator[tuple[int, _Result]]:
-    """(index, ``look(index)``) of ``count`` files in order, looked at by several threads.
-
-    Says how far it is after two seconds and then every ten.
-    """
-    tell_at = time.monotonic() + _FIRST_LINE_AFTER
-    with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1))) as pool:
-        for start in range(0, count, _BLOCK):
-            block = range(start, min(start + _BLOCK, count))
-            for index, found in zip(block, pool.map(look, block), strict=True):
-                yield index, found
-                if time.monotonic() >= tell_at:
-                    tell_at = time.monotonic() + _SECONDS_BETWEEN_LINES
-                    print_log(f"checked {index + 1:,} of {count:,} {what}", "current")
 
 
 def check_depth(check: str, limit: int, count: int, where: str) -> str:

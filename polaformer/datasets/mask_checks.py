@@ -8,14 +8,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polaformer.datasets.class_sets import IGNORED
-from polaformer.datasets.decode import BadImage, looks_sound, opened, upright_size
-from polaformer.datasets.integrity import Size, looked_at, reason
+from polaformer.datasets.decode import BadImage, looks_sound, opened, orientation, upright_size
+from polaformer.datasets.integrity import Size, reason
 from polaformer.datasets.label_maps import BadLabels, LabelCoding, is_lossy, label_counts
 from polaformer.datasets.layout import name_some
+from polaformer.datasets.progress import looked_at
 from polaformer.datasets.sources import TAIL, Reader
 
 _MANY = 5  # classes from which on it can be told that most of them are absent
 _TOLD = 10
+TURNED = (
+    "pictures are turned by their EXIF orientation, and their label images have the same size "
+    "either way; if those were drawn on the picture as it is stored, write "
+    "dict(type='polaformer.LoadImage', exif=False)"
+)
 
 
 @dataclass
@@ -26,7 +32,8 @@ class MaskFindings:
     ``decoded``, ``pixels`` int64 [256] counts every class index and 255 over the good files,
     ``images`` the files that have it. ``values`` counts the pixels of every raw value or colour of
     the files that do not fit the classes, ``unknown`` the files that have one which is no class,
-    ``lossy`` the files of each format that changes values.
+    ``lossy`` the files of each format that changes values, ``turned`` has the EXIF orientation of
+    those with one.
     """
 
     decoded: bool = False
@@ -37,6 +44,7 @@ class MaskFindings:
     values: Counter = field(default_factory=Counter)
     unknown: Counter = field(default_factory=Counter)
     lossy: Counter = field(default_factory=Counter)
+    turned: dict[int, int] = field(default_factory=dict)
 
 
 def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindings:
@@ -54,6 +62,8 @@ def look_at_masks(reader: Reader, coding: LabelCoding, full: bool) -> MaskFindin
             kind = str(opened(data).format)
             lossy = kind if is_lossy(kind, data) else ""
             size = upright_size(data)
+            if (turn := orientation(data)) != 1:
+                found.turned[index] = turn
             if full or not looks_sound(data, data[-TAIL:]):
                 return size, lossy, label_counts(coding.decode(data))
         except (BadImage, OSError) as error:

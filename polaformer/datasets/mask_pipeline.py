@@ -33,6 +33,15 @@ def check_mask_loading(pipeline: Any, test_mode: bool) -> None:
             moved = name
 
 
+def exif_is_chosen(pipeline: Any) -> bool:
+    """Whether LoadImage is told to turn pictures as EXIF says, or not to."""
+    return any(_value(step, "exif", "auto") != "auto" for step in steps_of(pipeline))
+
+
+def _value(step: Any, name: str, default: Any) -> Any:
+    return step.get(name, default) if isinstance(step, dict) else getattr(step, name, default)
+
+
 def _name(step: Any) -> str:
     kind = step.get("type", "") if isinstance(step, dict) else type(step)
     return (kind if isinstance(kind, str) else kind.__name__).rpartition(".")[2]

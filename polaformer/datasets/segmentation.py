@@ -16,12 +16,13 @@ from mmengine.logging import print_log
 from polaformer.datasets.class_sets import IGNORED, Color, suffixes_of
 from polaformer.datasets.coco_pictures import Pictures, existing_folder
 from polaformer.datasets.coco_pipeline import shortest_edge, vanishing
-from polaformer.datasets.decode import BadImage, upright_size
+from polaformer.datasets.decode import BadImage, orientation, turn_is_open, upright_size
 from polaformer.datasets.fetching import FetchingDataset, file_size, one_of
 from polaformer.datasets.integrity import Size, check_depth
 from polaformer.datasets.label_coding import choose_palette, make_coding
 from polaformer.datasets.load_mask import read_labels
 from polaformer.datasets.mask_checks import (
+    TURNED,
     MaskFindings,
     absent_classes,
     look_at_masks,
@@ -31,7 +32,7 @@ from polaformer.datasets.mask_checks import (
     unknown_values,
 )
 from polaformer.datasets.mask_pairs import DOUBLE, Pairs, find_pairs
-from polaformer.datasets.mask_pipeline import check_mask_loading
+from polaformer.datasets.mask_pipeline import check_mask_loading, exif_is_chosen
 from polaformer.datasets.segmentation_options import checked_folders, named_classes
 from polaformer.datasets.sources import FolderReader, PackedNames, printable
 from polaformer.errors import UserError
@@ -128,6 +129,8 @@ class SegmentationDataset(FetchingDataset):
         colors = choose_palette(names, known, palette, label_colors)
         check_mask_loading(pipeline, test_mode)
         self._edge = shortest_edge(pipeline)
+        self._exif_is_open = not exif_is_chosen(pipeline)
+        self._turned = 0
         self._given_file = os.path.expanduser(ann_file)
         self._told: set[int] = set()
         self._fingerprint: str | None = None
@@ -205,7 +208,18 @@ class SegmentationDataset(FetchingDataset):
             reader = FolderReader(self._mask_folder, PackedNames(pairs.masks))
             found = look_at_masks(reader, self.coding, depth == "decode")
         images = Pictures(self._image_folder, pairs.images)
-        unread = images.bad(depth, 0, found.sizes, self.where, "is the size of its label image")
+        turned: dict[int, int] = {}
+
+        def see(index: int, start: bytes) -> None:
+            turned[index] = orientation(start)
+
+        told = "is the size of its label image"
+        unread = images.bad(depth, 0, found.sizes, self.where, told, see)
+        if self._mask_folder is not None and self._exif_is_open:
+            self._turned = sum(
+                turn_is_open(turn, found.turned.get(i, 1), found.sizes[i])
+                for i, turn in turned.items()
+            )
         bad = [(i, os.path.join(self._mask_folder or "", pairs.masks[i]), w) for i, w in found.bad]
         bad += [(i, images.path(i), why) for i, why in unread]
         bad += [(i, images.path(i), why) for i, why in self._too_thin(found.sizes)]
@@ -255,6 +269,7 @@ class SegmentationDataset(FetchingDataset):
         absent = absent_classes(self._findings, self.coding)
         lossy = lossy_files(self._findings)
         told += [lossy] if lossy else []
+        told += [f"{self._turned:,} {TURNED}"] if self._turned else []
         if absent and self.test_mode:
             text = f"{self.where}: {absent}; a prediction of them counts as IoU 0"
             print_log(text, logger="current")

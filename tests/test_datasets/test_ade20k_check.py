@@ -15,8 +15,8 @@ import pytest
 from picture_sets import cut, noisy
 from PIL import Image
 
+from polaformer.datasets import progress
 from polaformer.datasets.class_sets import class_set
-from polaformer.datasets.prepare import progress
 from polaformer.datasets.prepare.ade20k_check import check_ade20k
 from polaformer.datasets.prepare.check import Report
 from polaformer.errors import UserError

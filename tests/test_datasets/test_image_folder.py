@@ -17,7 +17,7 @@ from picture_sets import cut, noisy, write_classes
 from PIL import Image
 from torch.utils.data import DataLoader, default_collate
 
-from polaformer.datasets import ImageFolder, compare_classes, integrity
+from polaformer.datasets import ImageFolder, compare_classes, progress
 from polaformer.errors import UserError
 from polaformer.registry import DATASETS
 
@@ -198,10 +198,10 @@ def test_a_check_that_takes_long_says_how_far_it_is(colour_folders, monkeypatch)
     lines: list[str] = []
     seconds = itertools.count(step=0.5)  # half a second per look at the clock
     clock = SimpleNamespace(monotonic=lambda: next(seconds))
-    monkeypatch.setattr(integrity, "time", clock)
-    monkeypatch.setattr(integrity, "print_log", lambda text, logger: lines.append(text))
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(progress, "print_log", lambda text, logger: lines.append(text))
     ImageFolder(colour_folders)
-    assert lines == ["checked 4 of 12 images"]
+    assert lines == ["looked at 4 of 12 images, about 6 s left"]
 
 
 def test_a_listing_without_a_check_says_nothing(colour_folders, log):

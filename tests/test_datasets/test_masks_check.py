@@ -205,6 +205,17 @@ def test_double_names_are_told_apart(tmp_path):
         assert not told(report.problems, "not there")
 
 
+def test_turned_pictures_that_sizes_do_not_settle_are_told(tmp_path):
+    folders = write(tmp_path, "train", {"a": columns(0, 1), "b": columns(0, 1)})
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    noisy(ROAD, 1, (12, 16)).save(Path(folders[0]) / "b.png", exif=exif.tobytes())
+    for files in ("decode", "header"):
+        report = check_masks(folders, files=files)
+        assert report.problems == []
+        assert told(report.notes, "turned by their EXIF orientation", "exif=False): 1 (b.png)")
+
+
 def test_a_border_of_zero_is_recognised(tmp_path):
     mask = np.ones((24, 32), np.uint8)
     mask[:, 16:] = 2

@@ -321,6 +321,26 @@ class TestFiles:
         got = scene.dataset(pipeline=LOADING)[0]
         assert got["img"].shape[:2] == got["gt_seg_map"].shape == size[::-1]
 
+    @pytest.mark.parametrize(
+        "orientation, side, is_open", [(3, WIDTH, True), (6, HEIGHT, True), (6, WIDTH, False)]
+    )
+    def test_turned_pictures_that_sizes_do_not_settle(
+        self, scene: Scene, monkeypatch, orientation: int, side: int, is_open: bool
+    ):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        labels = stripes(0, 1, 2, width=side)
+        scene.add("0", labels)
+        picture(side, HEIGHT).save(scene.images / "0.jpg", exif=exif.tobytes())
+        for check in ("decode", "header"):
+            _, told = scene.said(monkeypatch, check=check)
+            assert ("1 pictures are turned by their EXIF orientation" in told) == is_open
+        assert not scene.said(monkeypatch, pipeline=[LoadImage(exif=False)])[1]
+        assert not scene.said(monkeypatch, check="none")[1]
+        Image.fromarray(labels).save(scene.masks / "0.png", exif=exif.tobytes())
+        if side != WIDTH or orientation == 3:
+            assert not scene.said(monkeypatch)[1]  # the label image is turned itself
+
     def test_values_outside_of_the_classes(self, scene: Scene):
         scene.add("0", stripes(0, 1, 7))
         told = refused(scene)

@@ -13,12 +13,13 @@ from polaformer.datasets.decode import (
     BadImage,
     is_image_name,
     looks_sound,
+    orientation,
     stored_size,
     upright_size,
     verify,
 )
 from polaformer.datasets.integrity import RECORDED, Size, other_size, reason
-from polaformer.datasets.prepare.progress import looked_at
+from polaformer.datasets.progress import looked_at
 from polaformer.datasets.sources import FolderSource
 from polaformer.errors import did_you_mean
 
@@ -36,6 +37,7 @@ class Files:
     broken: list[str] = field(default_factory=list)
     other_size: list[str] = field(default_factory=list)
     as_stored: list[str] = field(default_factory=list)  # recorded so, though EXIF turns them
+    turned: dict[int, int] = field(default_factory=dict)  # EXIF orientation of those with one
 
 
 def look_at_files(
@@ -83,7 +85,10 @@ def _look(
         try:
             head, tail = reader.peek(i)
             if full or not looks_sound(head, tail):
-                verify(reader.read(i))
+                head = reader.read(i)
+                verify(head)
+            if (turn := orientation(head)) != 1:
+                found.turned[i] = turn
             size = sizes[i]
             if size is None:
                 return None

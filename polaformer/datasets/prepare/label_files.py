@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from polaformer.datasets.class_sets import IGNORED, Color
-from polaformer.datasets.decode import decoding, opened, upright_size
+from polaformer.datasets.decode import decoding, opened, orientation, upright_size
 from polaformer.datasets.integrity import Size
 from polaformer.datasets.label_maps import BadLabels, LabelCoding, is_lossy
 
@@ -38,6 +38,7 @@ class LabelFile:
     """Size (width, height), encoding in words, and the pixels of every value or colour.
 
     ``is_picture`` tells that there are too many of them for classes; then they are not counted.
+    ``turned`` is the EXIF orientation.
     """
 
     size: Size
@@ -46,6 +47,7 @@ class LabelFile:
     colored: bool
     pixels: Mapping[Raw, int]
     is_picture: bool = False
+    turned: int = 1
 
     @property
     def is_gray(self) -> bool:
@@ -67,7 +69,7 @@ def look_at_labels(data: bytes, colored: bool = False) -> LabelFile:
     pixels, colored = _pixels_of(data, mode, size, colored)
     many = pixels is None or len(pixels) > MOST_VALUES
     kept = {} if pixels is None or many else pixels
-    return LabelFile(size, encoding, is_lossy(kind, data), colored, kept, many)
+    return LabelFile(size, encoding, is_lossy(kind, data), colored, kept, many, orientation(data))
 
 
 def _pixels_of(

@@ -10,15 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from polaformer.datasets.class_sets import IGNORED
-from polaformer.datasets.decode import BadImage
+from polaformer.datasets.decode import BadImage, turn_is_open
 from polaformer.datasets.integrity import Size, reason
 from polaformer.datasets.label_maps import BadLabels, LabelCoding
+from polaformer.datasets.mask_checks import TURNED
 from polaformer.datasets.mask_pairs import DOUBLE, Pairs, find_pairs
 from polaformer.datasets.prepare.class_pixels import SplitPixels
 from polaformer.datasets.prepare.coco_files import Files, look_at_files
 from polaformer.datasets.prepare.findings import Finding
 from polaformer.datasets.prepare.label_files import LabelFile, Raw, look_at_labels
-from polaformer.datasets.prepare.progress import looked_at
+from polaformer.datasets.progress import looked_at
 from polaformer.datasets.sources import FolderReader, PackedNames
 
 _MOST_MERGED = 65_536
@@ -71,6 +72,7 @@ class Looked:
     wrong: list[str] = field(default_factory=list)
     pictures: list[str] = field(default_factory=list)
     lossy: list[str] = field(default_factory=list)
+    turned: list[int] = field(default_factory=list)
     colored: list[str] = field(default_factory=list)
     gray: list[str] = field(default_factory=list)
     encodings: Counter[str] = field(default_factory=Counter)
@@ -112,7 +114,14 @@ def look(where: Where, coding: LabelCoding | None, files: str) -> Looked:
 
 
 def _clear_counts(found: Looked) -> None:
-    for kept in (found.sizes, found.broken, found.pictures, found.lossy, found.colored):
+    for kept in (
+        found.sizes,
+        found.turned,
+        found.broken,
+        found.pictures,
+        found.lossy,
+        found.colored,
+    ):
         kept.clear()
     found.encodings.clear()
     found.raw.clear()
@@ -137,6 +146,7 @@ def _look_at_masks(
     for index, (seen, why) in looked_at(len(reader.names), one, "label images"):
         name = reader.names[index]
         found.sizes.append(None if seen is None else seen.size)
+        found.turned.append(1 if seen is None else seen.turned)
         if seen is None:
             found.broken.append(f"{name}: {why}")
             continue
@@ -213,6 +223,7 @@ def findings(found: Looked) -> list[Finding]:
             images.as_stored,
             problem=False,
         ),
+        _turned(found),
         Finding(_NO_CLASS, len(found.wrong), found.wrong),
         Finding(
             "label images with so many values or colours that they look like photographs (are "
@@ -232,6 +243,15 @@ def findings(found: Looked) -> list[Finding]:
             problem=False,
         ),
     ]
+
+
+def _turned(found: Looked) -> Finding:
+    names = [
+        found.pairs.images[i]
+        for i, turn in sorted(found.images.turned.items())
+        if turn_is_open(turn, found.turned[i], found.sizes[i])
+    ]
+    return Finding(TURNED, len(names), names, problem=False)
 
 
 def lonely(found: Looked) -> list[Finding]:
