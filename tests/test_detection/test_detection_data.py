@@ -13,20 +13,15 @@ from detection_toy import (
     CLASSES,
     DETECTORS,
     SIZE,
-    TEST,
-    TRAIN,
     digests,
-    log_of,
-    losses,
     make_data,
     read_objects,
     recipe,
-    scalars,
-    tool,
     write_objects,
 )
 from mmengine.registry import DATASETS, METRICS, init_default_scope
 from PIL import Image
+from tool_runs import TEST, TRAIN, log_of, losses, scalars, tool
 
 from polaformer.config.load import load_config
 from polaformer.evaluation import CocoMetric

@@ -8,18 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from detection_toy import (
-    SIZE,
-    TEST,
-    TRAIN,
-    log_of,
-    recipe,
-    results,
-    scalars,
-    tool,
-    tool_in_processes,
-    weights,
-)
+from detection_toy import SIZE, recipe, results
+from tool_runs import TEST, TRAIN, log_of, scalars, tool, tool_in_processes, weights
 
 
 @pytest.mark.slow

@@ -10,17 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from detection_toy import (
-    DETECTORS,
-    ROOT,
-    TEST,
-    TRAIN,
-    make_data,
-    recipe,
-    results,
-    tool,
-    tool_in_processes,
-)
+from detection_toy import DETECTORS, make_data, recipe, results
+from tool_runs import ROOT, TEST, TRAIN, tool, tool_in_processes
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from detection_toy import TEST, TRAIN, log_of, losses, recipe, results, scalars, tool
+from detection_toy import recipe, results
+from tool_runs import TEST, TRAIN, log_of, losses, scalars, tool
 
 
 @pytest.mark.parametrize("detector", ["retinanet", "mask_rcnn"])

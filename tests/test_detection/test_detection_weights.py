@@ -6,7 +6,8 @@ import re
 
 import pytest
 import torch
-from detection_toy import ARCHS, TRAIN, log_of, recipe, tool, weights
+from detection_toy import ARCHS, recipe
+from tool_runs import TRAIN, log_of, tool, weights
 
 from polaformer.registry import MODELS
 

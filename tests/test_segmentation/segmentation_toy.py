@@ -1,13 +1,11 @@
-"""Scenes of boxes and bars with their masks, shipped recipes on them, and the tools as a user's."""
+"""Scenes of boxes and bars with their masks, and shipped recipes on them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,24 +17,10 @@ from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.structures import PixelData
 from PIL import Image
+from tool_runs import ROOT, scalars
 
 from polaformer.engine.state import unwrapped
 from polaformer.registry import HOOKS, MODELS
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests" / "test_detection"))
-
-from detection_toy import (  # noqa: E402, F401
-    TEST,
-    TRAIN,
-    Ended,
-    _call,
-    log_of,
-    scalars,
-    tool,
-    tool_in_processes,
-    weights,
-)
 
 CLASSES = ("background", "box", "bar")
 COLOURS = ((110, 110, 110), (230, 60, 40), (40, 80, 220))
@@ -143,22 +127,6 @@ def validated(work_dir: Path) -> dict[str, float]:
     """Metrics of the last validation of a run."""
     last = [line for line in scalars(work_dir) if "val/mIoU" in line][-1]
     return {k.removeprefix("val/"): v for k, v in last.items() if k.startswith("val/")}
-
-
-def killed(output: Path, script: Path, *words: object) -> None:
-    """Run a tool in a process of its own that must be killed by SIGKILL before it ends."""
-    child = multiprocessing.get_context("fork").Process(target=_child, args=(output, script, words))
-    child.start()
-    child.join(300)
-    assert child.exitcode == -signal.SIGKILL, output.read_text()
-
-
-def _child(output: Path, script: Path, words: Sequence[object]) -> None:
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    os._exit(_call(script, words))
 
 
 # For ``custom_imports=dict(imports=["segmentation_toy"])`` ---------------------------------------

@@ -7,15 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from segmentation_toy import (
-    TEST,
-    TRAIN,
-    recipe,
-    results,
-    tool,
-    tool_in_processes,
-    validated,
-)
+from segmentation_toy import recipe, results, validated
+from tool_runs import TEST, TRAIN, tool, tool_in_processes
 from torch import nn
 
 from polaformer.checkpoint import CheckpointError, load_weights

@@ -6,7 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from segmentation_toy import RECIPES, TRAIN, recipe, tool_in_processes, validated
+from segmentation_toy import RECIPES, recipe, validated
+from tool_runs import TRAIN, tool_in_processes
 
 NOTED = """
 custom_imports = dict(imports=["segmentation_toy"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from segmentation_toy import TRAIN, killed, log_of, recipe, scalars, tool, weights
+from segmentation_toy import recipe
+from tool_runs import TRAIN, killed, log_of, scalars, tool, weights
 
 KILL = """
 custom_imports = dict(imports=["segmentation_toy"])

@@ -6,7 +6,8 @@ import re
 
 import pytest
 import torch
-from segmentation_toy import TRAIN, log_of, recipe, tool, weights
+from segmentation_toy import recipe
+from tool_runs import TRAIN, log_of, tool, weights
 
 from polaformer.registry import MODELS
 
