@@ -31,15 +31,15 @@ from polaformer.datasets.mask_checks import (
     numbering_hint,
     unknown_values,
 )
-from polaformer.datasets.mask_pairs import DOUBLE, Pairs, find_pairs
+from polaformer.datasets.mask_messages import left_out, lines_of, unpaired
+from polaformer.datasets.mask_pairs import Pairs, find_pairs
 from polaformer.datasets.mask_pipeline import check_mask_loading, exif_is_chosen
 from polaformer.datasets.segmentation_options import checked_folders, named_classes
-from polaformer.datasets.sources import FolderReader, PackedNames, printable
+from polaformer.datasets.sources import FolderReader, PackedNames
 from polaformer.errors import UserError
 from polaformer.registry import DATASETS
 
 _SIZES_IN_FINGERPRINT = 100_000
-_MAX_NAMED = 10
 _REMEDY = "mend or remove them, or train on the rest with on_error='skip'"
 
 
@@ -183,18 +183,7 @@ class SegmentationDataset(FetchingDataset):
 
     def _leave_out_lonely(self, pairs: Pairs) -> None:
         if pairs.alone and self.on_error == "stop":
-            double = [one for one in pairs.alone if one[1].startswith(DOUBLE)]
-            lonely = [one for one in pairs.alone if one not in double]
-            told = [
-                f"{len(found)} {what}:\n{_lines(found)}"
-                for what, found in (("files without partner", lonely), ("double names", double))
-                if found
-            ]
-            text = "\n".join(told)
-            raise UserError(
-                f"{self.where}: {text}\nadd or remove "
-                "files, list those to use in ann_file, or train on the rest with on_error='skip'"
-            )
+            raise UserError(f"{self.where}: {unpaired(pairs.alone)}")
         self.skipped += pairs.alone
 
     def _check_files(self, pairs: Pairs) -> list[Size | None]:
@@ -243,7 +232,7 @@ class SegmentationDataset(FetchingDataset):
         hint = "\n".join(text for text in hints if text)
         every = len({i for i, _, _ in bad}) == count
         if bad and (self.on_error == "stop" or every):
-            lines = _lines([(path, why) for _, path, why in sorted(bad)])
+            lines = lines_of([(path, why) for _, path, why in sorted(bad)])
             remedy = "not a single sample is good" if every else _REMEDY
             raise UserError(
                 f"{self.where}: bad files ({len(bad)}) of {count} images with label images:\n"
@@ -276,10 +265,7 @@ class SegmentationDataset(FetchingDataset):
         elif absent:
             told.append(absent)
         if self.skipped:
-            shown = [f"{printable(path)} ({why})" for path, why in self.skipped[:_MAX_NAMED]]
-            more = len(self.skipped) - _MAX_NAMED
-            shown += [f"… and {more} more"] if more > 0 else []
-            told.append(f"{len(self.skipped)} skipped: {'; '.join(shown)}")
+            told.append(left_out(self.skipped))
             hints = (
                 unknown_values(self._findings, self.coding),
                 numbering_hint(self._findings, self.coding),
@@ -348,13 +334,6 @@ class SegmentationDataset(FetchingDataset):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.where}: {self.summary()})"
-
-
-def _lines(told: Sequence[tuple[str, str]]) -> str:
-    lines = [f"  {printable(path)}: {why}" for path, why in told[:_MAX_NAMED]]
-    if len(told) > _MAX_NAMED:
-        lines.append(f"  … and {len(told) - _MAX_NAMED} more")
-    return "\n".join(lines)
 
 
 def _size_of(path: str) -> Size | None:
