@@ -29,6 +29,7 @@ MADE_BY_READER = {
     "configs/classification/pets.py",
     "configs/classification/pola-pvt-t_pets.py",
     "configs/detection/pets.py",
+    "configs/segmentation/streets.py",
 }
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
