@@ -110,7 +110,9 @@ def config(tmp_path):
 def test_zero_label_and_255_in_training_and_in_the_test(config, tmp_path):
     """The label 0 is subtracted once on both ways: 66.67, 66.67, 100; subtracted twice gives 0."""
     work_dir = tmp_path / "run"
-    launch.train(TrainOptions(config, work_dir=work_dir, device="cpu"))
+    runner = launch.train(TrainOptions(config, work_dir=work_dir, device="cpu"))
+    (metric,) = runner.val_loop.evaluator.metrics
+    assert [entry.picture for entry in metric._found] == [None] * 3
     lines = [json.loads(line) for line in (work_dir / "scalars.json").read_text().splitlines()]
     validated = [line for line in lines if "val/mIoU" in line]
     assert [line["iter"] for line in validated] == [2, 4]
