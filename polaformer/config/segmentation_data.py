@@ -49,7 +49,9 @@ def mask_loading(cfg: Mapping[str, Any]) -> Iterator[Finding]:
                 f"{key}.pipeline", steps, ours, "to learn from; add it after LoadImage"
             )
             yield from _before(steps)
-        elif cfg.get(loader.replace("dataloader", "evaluator")) is not None:
+        elif cfg.get(loader.replace("dataloader", "evaluator")) is None or _without_masks(dataset):
+            continue
+        else:
             text = "to compare with; add it before PackSegInputs"
             yield from _once(f"{key}.pipeline", steps, ours, text)
             yield from _after(steps, _RESIZING)
@@ -57,9 +59,9 @@ def mask_loading(cfg: Mapping[str, Any]) -> Iterator[Finding]:
         steps = list(steps_of("tta_pipeline", cfg["tta_pipeline"]))
         tested = [data for loader, _, data in data_sets_in(cfg) if loader == "test_dataloader"]
         ours = any(kind_of(data) == "SegmentationDataset" for data in tested)
-        yield from _once(
-            "tta_pipeline", steps, ours, "to compare with; add it before PackSegInputs"
-        )
+        if not tested or not all(map(_without_masks, tested)):
+            text = "to compare with; add it before PackSegInputs"
+            yield from _once("tta_pipeline", steps, ours, text)
         yield from _after(steps, _RESIZING | _TURNING)
 
 

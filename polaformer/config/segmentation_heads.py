@@ -64,13 +64,14 @@ def _classes(key: str, head: Mapping[str, Any]) -> Iterator[Finding]:
         text = "has no effect: with an output for each class the largest one decides"
         yield Finding(f"{key}.threshold", text, note=True)
     sigmoid = [loss for _, loss in losses(key, head) if loss.get("use_sigmoid")]
+    ours = [loss for _, loss in losses(key, head) if "polaformer.Pixel" in str(loss.get("type"))]
     if isinstance(outputs, int) and outputs not in (number, 1):
         text = f"{outputs}, but num_classes is {number}; leave out_channels out"
         yield Finding(f"{key}.out_channels", text, because=f"{key}.num_classes")
     elif outputs == 1 and number > 2:
         text = f"1 tells two classes apart, but num_classes is {number}; leave out_channels out"
         yield Finding(f"{key}.out_channels", text, because=f"{key}.num_classes")
-    elif outputs == 1 and not sigmoid:
+    elif outputs == 1 and not sigmoid and not ours:
         text = "one output for two classes is learned with use_sigmoid=True in loss_decode only"
         yield Finding(f"{key}.out_channels", f"{text}; write so, or leave out_channels out")
     if number == 1 and not sigmoid:

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 import torch
 from mmengine.dataset import Compose
-from mmengine.registry import DATASETS, MODELS, TRANSFORMS, DefaultScope, init_default_scope
+from mmengine.registry import (
+    DATASETS,
+    METRICS,
+    MODELS,
+    TRANSFORMS,
+    DefaultScope,
+    init_default_scope,
+)
 from mmengine.structures import PixelData
 from PIL import Image
 from recipe_files import ROOT
@@ -161,6 +168,29 @@ def test_the_option_that_leaves_photographs_as_they_are_stored(own, monkeypatch)
         assert np.array_equal(TRANSFORMS.build(loader)(dict(sample))["img"], stored)
     usual = TRANSFORMS.build(dict(type="polaformer.LoadImage"))(dict(sample))["img"]
     assert np.array_equal(usual, stored[::-1, ::-1])
+
+
+def test_images_without_label_images(own, monkeypatch):
+    folder = own / "data" / "trip" / "pictures" / "a"
+    folder.mkdir(parents=True)
+    Image.fromarray(np.full((40, 60, 3), 90, np.uint8)).save(folder / "1.png")
+    body = fragment("seg_map_path=None")
+    cfg = own_config(own, body, monkeypatch)
+    assert check_config(cfg, require_data=False, sizes=False).problems == []
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    item = dataset[0]
+    assert item["inputs"].shape == (3, 512, 768)
+    assert "gt_sem_seg" not in item["data_samples"]
+    batch = {key: [value] for key, value in item.items()}
+    batch["inputs"] = [batch["inputs"][0][:, ::8, ::8]]
+    metric = METRICS.build(cfg.test_evaluator)
+    metric.dataset_meta = dataset.metainfo
+    predicted = small_model(body, own, monkeypatch).eval().test_step(batch)
+    metric.process(batch, [sample.to_dict() for sample in predicted])
+    assert metric.evaluate(1) == {}
+    metric.write_results(own, dataset)
+    with Image.open(own / "predictions" / "a" / "1.png") as written:
+        assert (written.size, written.mode) == ((60, 40), "P")
 
 
 def test_views_of_the_recipes(own, monkeypatch):
