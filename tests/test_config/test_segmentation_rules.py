@@ -256,8 +256,10 @@ def test_two_classes_are_worth_a_note(segmentors):
     assert plan.problems == []
     assert any("2 classes with an output each" in note for note in plan.notes)
     sigmoid = "dict(_delete_=True, type='CrossEntropyLoss', use_sigmoid=True)"
-    one = f"model=dict(decode_head=dict(out_channels=1, loss_decode={sigmoid}))"
-    assert checked(segmentors, f"classes = ('a', 'b')\n{one}").problems == []
+    pixels = "dict(_delete_=True, type='polaformer.PixelCrossEntropy')"
+    for loss in (sigmoid, pixels):
+        one = f"model=dict(decode_head=dict(out_channels=1, loss_decode={loss}))"
+        assert checked(segmentors, f"classes = ('a', 'b')\n{one}").problems == []
 
 
 # Losses -----------------------------------------------------------------------------------------
