@@ -128,9 +128,9 @@ def _asked(dataset: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _known_set(name: str) -> tuple[str, ...]:
     """The classes of a set that segmentation data may name, or none."""
-    sets = getattr(inspect.getmodule(resolve(_MASKS, "DATASETS", None)), "class_set", None)
+    known = getattr(resolve(_MASKS, "DATASETS", None), "known_classes", None)
     try:
-        return tuple(sets(name).classes) if sets is not None else ()
+        return tuple(known(name)) if known is not None else ()
     except UserError:
         return ()
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from mmengine.logging import print_log
 
-from polaformer.datasets.class_sets import IGNORED, Color, suffixes_of
+from polaformer.datasets.class_sets import IGNORED, Color, class_set, suffixes_of
 from polaformer.datasets.coco_pictures import Pictures, existing_folder
 from polaformer.datasets.coco_pipeline import shortest_edge, vanishing
 from polaformer.datasets.decode import BadImage, orientation, turn_is_open, upright_size
@@ -143,6 +143,11 @@ class SegmentationDataset(FetchingDataset):
             pipeline=list(pipeline),
             test_mode=test_mode,
         )
+
+    @staticmethod
+    def known_classes(name: str) -> tuple[str, ...]:
+        """The names that ``classes=name`` stands for; raises UserError for an unknown set."""
+        return class_set(name).classes
 
     @property
     def classes(self) -> tuple[str, ...]:
