@@ -54,7 +54,8 @@ def test_background_only_by_torchrun(tmp_path):
     path = recipe(tmp_path / "r.py", "mask_rcnn", data, extra=NOTED)
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     words = (*torchrun, TRAIN, path, "--device", "cpu", "--work-dir", tmp_path / "run")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    folders = os.pathsep.join(map(str, Path(__file__).parents[:2]))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": folders}
     done = subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=ROOT,
