@@ -24,12 +24,15 @@ class LoadMask:
 
     How values or colours stand for classes is ``label_coding``, which
     ``polaformer.SegmentationDataset`` gives with each sample; it is applied here and nowhere else.
+    Samples of a data set without label images stay as they are.
     Raises SampleError naming the file if it does not decode, has a value or a colour that is not
     allowed, or another size than the image had when it was loaded (``ori_shape``).
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        if results.get("seg_map_path") is None or "label_coding" not in results:
+        if "label_coding" in results and results.get("seg_map_path") is None:
+            return results
+        if "label_coding" not in results:
             path = printable(str(results.get("img_path")))
             raise SampleError(
                 f"LoadMask: there is no label image for {path}; data_prefix=dict(img_path=…, "

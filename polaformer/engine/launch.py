@@ -102,7 +102,8 @@ def train(options: TrainOptions) -> Any:
 def test(options: TestOptions) -> dict[str, Any]:
     """Test a checkpoint; prints a table, writes ``metrics.json`` and returns its content.
 
-    Beside it each metric writes the prediction for every image, in the form of its task.
+    Beside it each metric writes the prediction for every image, in the form of its task. Where the
+    metrics only write predictions, they go to a folder 'predict_<config>' beside the checkpoint.
 
     Raises:
         UserError: see ``train``; also a checkpoint that does not hold the whole model, or a config
@@ -114,6 +115,9 @@ def test(options: TestOptions) -> dict[str, Any]:
     device = choose_device(options.device)
     path = _checkpoint_file(Path(options.checkpoint))
     cfg = _load(options, options.work_dir or path.resolve().parent)
+    if options.work_dir is None and _measures_nothing(cfg):
+        # What was measured with this checkpoint stays beside it.
+        cfg["work_dir"] = str(path.resolve().parent / f"predict_{Path(options.config).stem}")
     configured = training_amp(cfg)
     _keep_test_parts(cfg)
     if options.tta:
@@ -128,6 +132,13 @@ def test(options: TestOptions) -> dict[str, Any]:
     with dead_workers_told():
         metrics = runner.test()
     return _report(runner, metrics, path, options.tta)
+
+
+def _measures_nothing(cfg: Any) -> bool:
+    """Whether the metrics of a test only write predictions."""
+    given = cfg.get("test_evaluator")
+    metrics = given if isinstance(given, list | tuple) else [given]
+    return all(isinstance(one, Mapping) and one.get("format_only") for one in metrics)
 
 
 def _checkpoint_file(path: Path) -> Path:

@@ -26,6 +26,9 @@ def print_table(content: Mapping[str, Any]) -> None:
     table.add_column("value", justify="right")
     for name, value in content["metrics"].items():
         table.add_row(name, number_text(name, value))
+    if not content["metrics"]:
+        console.print("nothing was measured")
+        return
     console.print(table)
     classes = class_table(content)
     if classes.rows:

@@ -553,6 +553,8 @@ class TestPipeline:
     def test_without_a_label_image(self):
         with pytest.raises(SampleError, match=r"LoadMask: there is no label image for x\.jpg"):
             LoadMask()({"img_path": "x.jpg"})
+        without = {"img_path": "x.jpg", "label_coding": None}
+        assert LoadMask()(dict(without)) == without
         assert repr(LoadMask()) == "LoadMask()"
 
     def test_failures_name_the_picture(self, scene: Scene):
