@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,21 @@ def test_a_test_of_several_views_says_so(trained, tmp_path, capfd):
     assert found["num_images"] == 7
     assert "predictions/" in ended.out
     assert found["metrics"] != validated(folder)
+
+
+@pytest.mark.parametrize("views", [[], ["--tta"]])
+def test_prediction_without_label_images_leaves_what_was_measured(trained, tmp_path, capfd, views):
+    path, folder = trained
+    own = Path(shutil.copytree(folder, tmp_path / "run"))
+    (own / "metrics.json").write_text("{}")
+    words = (TEST, path, own, "--device", "cpu", *views, "--cfg-options")
+    options = ("test_dataloader.dataset.data_prefix.seg_map_path=None",)
+    ended = tool(capfd, *words, *options, "test_evaluator.format_only=True")
+    assert ended.code == 0, ended.err
+    assert (own / "metrics.json").read_text() == "{}"
+    found = results(own / f"predict_{Path(path).stem}")
+    assert found["metrics"] == {}
+    assert {f"{number}.png" for number in range(7)} <= set(found)
 
 
 def test_the_same_classes_in_another_order_are_refused(trained, tmp_path, capfd):
