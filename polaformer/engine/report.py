@@ -26,11 +26,11 @@ def print_table(content: Mapping[str, Any]) -> None:
     table.add_column("value", justify="right")
     for name, value in content["metrics"].items():
         table.add_row(name, number_text(name, value))
-    if not content["metrics"]:
-        console.print("nothing was measured")
-        return
-    console.print(table)
     classes = class_table(content)
+    if content["metrics"]:
+        console.print(table)
+    elif not classes.rows:
+        console.print("nothing was measured")
     if classes.rows:
         _print_classes(console, classes)
 
